@@ -385,6 +385,19 @@ impl NodeState {
         others.map(|(name, _)| name.clone()).collect()
     }
 
+    /// The domains of a level with their nodes.
+    pub(crate) fn domains(&self, level: &LevelName) -> Vec<BTreeSet<NodeName>> {
+        let above = self.levels.as_ref().map_or(&[][..], |levels| &levels.above);
+        let depth = above.iter().position(|of| of == level);
+        let mut domains: BTreeMap<(&[DomainName], Option<&NodeName>), BTreeSet<NodeName>> = BTreeMap::new();
+        for (name, entry) in &self.nodes {
+            let inside = depth.and_then(|depth| entry.path.get(..=depth));
+            let domain = (inside.unwrap_or_default(), inside.is_none().then_some(name));
+            domains.entry(domain).or_default().insert(name.clone());
+        }
+        domains.into_values().collect()
+    }
+
     /// What changed since the last time, as facts; what each node is reached by stays its name. Whether nodes are other ones,
     /// and not only used otherwise: only then an empty cluster may hold what it could not.
     pub(crate) fn tell(&mut self, facts: &mut Vec<Input>) -> bool {

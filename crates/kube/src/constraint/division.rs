@@ -299,6 +299,26 @@ impl Room {
         spot.capacity.lacking(&held, pod)
     }
 
+    /// How many such pods each node has room for now, up to `most`.
+    pub(crate) fn places(
+        &self,
+        nodes: &NodeState,
+        pod: &Requirements,
+        most: usize,
+    ) -> BTreeMap<NodeName, usize> {
+        let admits = |spot: &&Spot| nodes.get(&spot.name).is_some_and(|node| pod.terms.admits(node).is_ok());
+        let places = |spot: &Spot| {
+            let mut held = spot.held.clone();
+            let fits = |_: &usize| {
+                let fits = spot.capacity.lacking(&held, pod).is_empty();
+                held.add(pod);
+                fits
+            };
+            (spot.name.clone(), (0..most).take_while(fits).count())
+        };
+        self.0.iter().filter(admits).map(places).collect()
+    }
+
     /// Has a pod that is there hold so much more of its node.
     ///
     /// # Errors

@@ -166,7 +166,9 @@ impl Lifecycle {
     ) -> Result<(More, Option<Condition>), String> {
         let mut more = More { domain: seat.more.domain.clone(), ..More::default() };
         more.conditions.extend(self.domain_of_gang(key)?);
-        let Some(pod) = self.asker(key, spec, seat) else { return Ok((more, None)) };
+        let (domain, turn) = self.domain_of_siblings(key, spec, &seat.requirements)?.unzip();
+        more.conditions.extend(domain.flatten());
+        let Some(pod) = self.asker(key, spec, seat) else { return Ok((more, turn)) };
         let gang_apart = self.gangs.get(key).is_some_and(|gang| gang.apart.is_some());
         let Constraints { volumes, affinity, .. } = &mut self.constraints;
         let (nodes, bound) = (&mut self.cluster.nodes, &self.cluster.bound_pods);
@@ -176,7 +178,8 @@ impl Lifecycle {
         }
         let line = affinity.ask(&pod, &mut more, nodes, bound).map_err(of)?;
         more.conditions.extend(volumes.condition(&pod, nodes, bound).map_err(of)?);
-        Ok((more, line))
+        // Pods of one owner have the same rules, so that they stand in one line either way.
+        Ok((more, line.or(turn)))
     }
 
     /// The pod of a rank, or what its owner will make it of, where it may ask something.
@@ -252,6 +255,7 @@ impl Lifecycle {
             self.rechecks.look_again(key);
             return asks_otherwise || self.is_better_divided(key, spec.as_ref(), &seats);
         }
+        self.look_again_for_siblings(key);
         asks_otherwise
     }
 

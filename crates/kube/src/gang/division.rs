@@ -76,7 +76,7 @@ impl Lifecycle {
     }
 
     /// What is free now.
-    fn room(&mut self) -> Room {
+    pub(in crate::gang) fn room(&mut self) -> Room {
         self.constraints.room.take().unwrap_or_else(|| self.room_now())
     }
 

@@ -43,6 +43,7 @@ use budgets::Protection;
 use constraints::Rechecks;
 use interned::Interned;
 use lifecycle::collect::Whose;
+use lifecycle::siblings::Siblings;
 use lifecycle::unresolved::UnresolvedPods;
 use objects::{Above, Owner, Told};
 use report::soft_constraints::SoftConstraints;
@@ -110,6 +111,8 @@ pub struct Lifecycle {
     changed: BTreeSet<GangKey>,
     /// Pods that came to a gang when that ran, and waited then.
     joining: BTreeMap<GangKey, BTreeSet<GangKey>>,
+    /// Pods that start one by one, by their owners.
+    siblings: Siblings,
     /// Gangs that cannot be handed in, or were refused, as nodes and objects are: looked at again when nodes change.
     refused: BTreeSet<GangKey>,
     /// Ranks that wait for another pod.
@@ -149,6 +152,7 @@ impl Lifecycle {
             epoch: None,
             changed: BTreeSet::new(),
             joining: BTreeMap::new(),
+            siblings: Siblings::default(),
             refused: BTreeSet::new(),
             vacant: BTreeSet::new(),
             unsettled: BTreeSet::new(),

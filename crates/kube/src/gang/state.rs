@@ -44,6 +44,8 @@ pub(crate) struct Gang {
     pub(crate) kin: Option<OwnerContext>,
     /// Its pods have `nominatedNodeName`: gangs were preempted for it.
     pub(crate) is_nominated: bool,
+    /// Of a pod by itself: the owner whose pods share one domain, see [`super::lifecycle::siblings`].
+    pub(crate) owner: Option<Arc<str>>,
     /// Pods that have ended well and are gone, with their roles: nobody makes them again.
     pub(crate) through: BTreeMap<Arc<str>, Option<Arc<str>>>,
 }
@@ -203,6 +205,7 @@ impl Gang {
             strays: BTreeMap::new(),
             kin: None,
             is_nominated: false,
+            owner: None,
             through: BTreeMap::new(),
         }
     }

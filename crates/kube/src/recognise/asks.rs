@@ -207,6 +207,21 @@ impl<'a> Signs<'a> {
         Ok(ours.or(of_kueue).or(of_kai).or(of_owners).or(self.koordinator_layers()?))
     }
 
+    /// Pods that start one by one cannot be divided into parts.
+    ///
+    /// # Errors
+    /// If these signs ask for parts of several pods, as `rule` has them.
+    pub(super) fn refuse_segments(&self, rule: &TopologyRule, remedy: &str) -> Result<(), Refused> {
+        let Some(part) = rule.segments.iter().find(|part| part.is_required && part.size > 1) else {
+            return Ok(());
+        };
+        let keys = [phalanx::SEGMENTS, kueue::SLICES, kueue::SLICE, kai::SEGMENT_SIZE];
+        let Some(key) = keys.into_iter().find(|key| self.either(key).is_some()) else { return Ok(()) };
+        let problem =
+            format!("wants {} pods inside one {}, and these pods start one by one", part.size, part.level);
+        Err(self.refused(key, problem, format!("{remedy}, or leave it out")))
+    }
+
     fn topology_wait(&self) -> Result<Option<TopologyWait>, Refused> {
         let Some(text) = self.either(phalanx::WAIT) else { return Ok(None) };
         TopologyWait::read(text).map(Some).map_err(|_| {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::asks::{Asks, Signs};
-use super::key::{GangKey, Membership, ObjectRef, Refused, Source};
+use super::key::{GangKey, Membership, ObjectRef, Refused, Source, controller};
 use super::names::{koordinator, kueue, lws, yunikorn};
 use super::owner::{LEADER, WORKER};
 use super::pod::{joined, koordinator_name, koordinator_sizes, membership, task_groups};
@@ -39,6 +39,10 @@ pub fn spec_of_pods(members: &[&Pod]) -> Result<GangSpec, Refused> {
         asks = asks.or(asks_of(pod)?);
     }
     spec.topology = asks.topology.clone();
+    if spec.key.source == Source::Pod {
+        let object = ObjectRef::of_pod(first);
+        Signs::of_pod(first, &object).refuse_segments(&spec.topology, "make the pods a gang")?;
+    }
     asks.apply(&mut spec);
     Ok(spec)
 }
@@ -57,9 +61,20 @@ fn asks_of(pod: &Pod) -> Result<Asks, Refused> {
 /// # Errors
 /// When what it says cannot be read.
 pub fn says_alone(pod: &Pod) -> Result<bool, Refused> {
-    let says =
-        |asks: Asks| asks.queue.is_some() || asks.time_limit_s.is_some() || asks.checkpoint_grace_s.is_some();
+    let says = |asks: Asks| {
+        asks.queue.is_some()
+            || asks.time_limit_s.is_some()
+            || asks.checkpoint_grace_s.is_some()
+            || asks.topology.binds()
+    };
     asks_of(pod).map(says)
+}
+
+/// The owner of a pod that starts by itself and requires a topology: all its pods that do are in one domain.
+#[must_use]
+pub fn owner_in_one_domain(pod: &Pod) -> Option<ObjectRef> {
+    let requires = asks_of(pod).is_ok_and(|asks| asks.topology.required.is_some());
+    controller(&pod.metadata).filter(|_| requires)
 }
 
 /// Where a pod stands among what its object says, and what holds for it there. Nothing holds for pods whose gang has no

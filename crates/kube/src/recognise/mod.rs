@@ -11,8 +11,8 @@
 //! 3. Koordinator's gang, YuniKorn's application with a task group, Kueue's pod group
 //! 4. the owner: `LeaderWorkerSet`, `JobSet`, Kubeflow's jobs, `RayCluster`, Job
 //!
-//! A pod without any of them is a gang of one, and so are those of a Job that is not indexed or does not run all of its
-//! completions at once.
+//! A pod without any of them is a gang of one, and so are those of a Job that does not run all of its completions at once, or
+//! that is neither indexed nor requires a topology.
 
 mod asks;
 mod group;
@@ -31,7 +31,7 @@ use kube::api::DynamicObject;
 pub use group::volcano_job;
 pub(crate) use key::group_of;
 pub use key::{GangKey, KINDS, Kind, Membership, ObjectRef, Refused, Source};
-pub use members::{says_alone, settle, spec_of_pods};
+pub use members::{owner_in_one_domain, says_alone, settle, spec_of_pods};
 pub use opt_in::{NodesUsed, is_ours};
 pub(crate) use owner::{Completed, ray_job_has_ended};
 pub use owner::{add_owner, is_owner_of_owners, owner_wanted, suspend_of, suspendable};

@@ -253,8 +253,8 @@ impl GangSpec {
         }
     }
 
-    /// What holds for a pod by itself, as it says itself or else what it belongs to. Rules of topology are about several pods,
-    /// and its class of priority is known by its number.
+    /// What holds for a pod by itself, as it says itself or else what it belongs to. Of the rules of topology only the level
+    /// that it shares with other pods of its owner is about such pods, and its class of priority is known by its number.
     #[must_use]
     pub fn alone(key: GangKey, own: Option<&Self>, of: Option<&Self>) -> Option<Self> {
         let all = || own.into_iter().chain(of);
@@ -263,6 +263,7 @@ impl GangSpec {
         spec.queue = all().find_map(|from| from.queue.clone());
         spec.time_limit_s = all().find_map(|from| from.time_limit_s);
         spec.checkpoint_grace_s = all().find_map(|from| from.checkpoint_grace_s);
+        spec.topology.required = all().find_map(|from| from.topology.required.clone());
         spec.priority_class = of.and_then(|of| of.priority_class.clone());
         Some(spec)
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use phalanx_model::{NodeName, Timestamp};
 
+use super::siblings;
 use super::single_pods;
 use super::single_pods::OwnerContext;
 use crate::api;
@@ -95,11 +96,13 @@ impl Lifecycle {
             None if key.source == Source::Pod => OwnerContext::lone(own.ok()),
             None => None,
         };
+        let owner = siblings::owner_of(pod, gang);
         let is_bare = key.source == Source::Pod && gang.kin.is_none();
         let came_again = gang.pods.get(&name).is_some_and(|before| before.known.uid != known.uid);
         if came_again {
             self.forget_pod(now, &key, &name);
         }
+        self.has_owner(&key, owner);
         self.constraints.claims.uses(&key, &known.claims);
         match known.node.as_ref().filter(|_| !known.is_over()) {
             Some(node) => self.place_pod(&path, node, &known.face),

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `collect` | pods come and go: which gang each belongs to |
 //! | `unresolved` | pods whose group or owner does not exist |
-//! | `single_pods`, `scale_up`, `proximity` | pods that start by themselves; pods that join a running gang, near to it |
+//! | `single_pods`, `siblings` | pods that start by themselves, and those of one owner in one domain |
+//! | `scale_up`, `proximity` | pods that join a running gang, near to it |
 //! | `submit`, `topology` | a complete gang becomes a job of the engine, with its topology rules |
 //! | `jobs` | what the engine says of the job: ended, refused, waits for another start |
 //! | `nomination` | others are preempted for the gang: its nodes are nominated |
@@ -27,6 +28,7 @@ pub(crate) mod ranks;
 pub(crate) mod recovery;
 pub(crate) mod repair;
 pub(crate) mod scale_up;
+pub(crate) mod siblings;
 pub(crate) mod single_pods;
 pub(crate) mod spare_ranks;
 pub(crate) mod start;

@@ -42,6 +42,7 @@ impl Lifecycle {
 
     /// A gang begins or ends: pods that have joined it and wait are looked at again.
     pub(in crate::gang) fn tell_joiners(&mut self, key: &GangKey) {
+        self.tell_siblings(key);
         let Some(joiners) = self.joining.get_mut(key) else { return };
         let gangs = &self.gangs;
         joiners.retain(|joiner| gangs.get(joiner).is_some_and(|gang| gang.run().is_none()));

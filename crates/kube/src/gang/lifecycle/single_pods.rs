@@ -7,7 +7,7 @@ use crate::api;
 use crate::gang::Lifecycle;
 use crate::gang::pods::Known;
 use crate::gang::state::Gang;
-use crate::recognise::{self as recognise, GangKey, GangSpec, Membership, Source};
+use crate::recognise::{self as recognise, GangKey, GangSpec, Membership, Source, TopologyRule};
 
 /// What a pod by itself belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,12 @@ impl Lifecycle {
         let Some(gang) = self.gangs.get(key) else { return Ok(None) };
         let own = self.spec_of_pods(key)?;
         let of = gang.kin.as_ref().and_then(|kin| self.spec(&kin.of).ok().flatten());
-        Ok(GangSpec::alone(key.clone(), own.as_ref(), of.as_ref()))
+        let mut spec = GangSpec::alone(key.clone(), own.as_ref(), of.as_ref());
+        // A pod that came to a gang which runs is in the domain of that, see [`super::proximity`].
+        if let Some(spec) = spec.as_mut().filter(|_| gang.joined().is_some()) {
+            spec.topology = TopologyRule::default();
+        }
+        Ok(spec)
     }
 }
 

@@ -66,6 +66,7 @@ impl Lifecycle {
         if gang.pods.is_empty() && !self.is_resumable(key) {
             self.provision(key, None);
             self.forget_joiner(key);
+            self.has_owner(key, None);
             self.gangs.remove(key);
             return;
         }
@@ -222,6 +223,7 @@ impl Lifecycle {
             self.provision(key, None);
         } else {
             self.tell_wishes(key);
+            self.look_again_for_siblings(key);
         }
         self.find_claims(key, is_restored);
         // The engine orders no start of what runs: who came late is bound where its place was kept.

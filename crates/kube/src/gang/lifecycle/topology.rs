@@ -23,10 +23,15 @@ impl Lifecycle {
         let preferred = rule.preferred.as_ref().or_else(|| of_roles.find_map(|rule| rule.preferred.as_ref()));
         let mut of_roles = spec.roles.iter().map(|role| &role.topology);
         let wait = spec.topology.wait.or_else(|| of_roles.find_map(|rule| rule.wait));
-        let level = |asked: &LevelRef| self.cluster.nodes.level(asked);
+        let level = |field: &'static str| {
+            move |asked: &LevelRef| {
+                let level = self.cluster.nodes.level(asked);
+                level.map_err(|why| format!("{field} topology: {why}"))
+            }
+        };
         let topology = Topology {
-            required: rule.required.as_ref().map(level).transpose()?,
-            preferred: preferred.map(level).transpose()?,
+            required: rule.required.as_ref().map(level("required")).transpose()?,
+            preferred: preferred.map(level("preferred")).transpose()?,
             segments: self.segments(&rule.segments)?,
             spread: self.alone(spec)?.into_iter().collect(),
             ..Topology::default()
@@ -70,7 +75,7 @@ impl Lifecycle {
     fn segments(&self, rules: &[SegmentRule]) -> Result<Vec<Segment>, String> {
         let mut segments: Vec<Segment> = Vec::new();
         for rule in rules.iter().filter(|rule| rule.is_required) {
-            let level = self.cluster.nodes.level(&rule.level)?;
+            let level = self.cluster.nodes.level(&rule.level).map_err(|why| format!("segments: {why}"))?;
             if segments.iter().all(|segment| segment.level != level) {
                 segments.push(Segment { size: rule.size, level });
             }

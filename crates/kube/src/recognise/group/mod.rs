@@ -71,6 +71,9 @@ impl<'a> Group<'a> {
         };
         let asks = signs.asks()?;
         spec.topology = asks.topology.clone();
+        if spec.is_lone {
+            signs.refuse_segments(&spec.topology, "give the group a minimum of members")?;
+        }
         asks.apply(&mut spec);
         Ok(spec)
     }

@@ -38,9 +38,15 @@ impl JobSpec {
         self.completion_mode.as_deref() == Some("Indexed")
             && self.completions == Some(self.parallelism.unwrap_or(1))
     }
+
+    /// Whether all pods exist at once: a Job without `completions` makes no pod after the first that succeeds.
+    fn runs_all_at_once(&self) -> bool {
+        self.completions.is_none_or(|completions| completions <= self.parallelism.unwrap_or(1))
+    }
 }
 
-/// An indexed Job whose pods all run at once is a gang; of any other the pods start one by one.
+/// An indexed Job whose pods all run at once is a gang. So is one without indices if it requires a topology: its pods have
+/// to find room in one domain together. The pods of any other Job start one by one.
 ///
 /// KAI and Volcano let people say how many pods of a Job have to start together; then it is a gang too.
 pub(super) fn spec_of(owner: &Owner<'_>) -> Result<Vec<GangSpec>, Refused> {
@@ -50,7 +56,7 @@ pub(super) fn spec_of(owner: &Owner<'_>) -> Result<Vec<GangSpec>, Refused> {
     }
     let job: JobSpec = owner.spec()?;
     let size = job.size(owner, "spec")?;
-    let is_one_gang = job.is_one_gang();
+    let (is_one_gang, is_at_once) = (job.is_one_gang(), job.runs_all_at_once());
     let (limit, is_suspended) = (job.active_deadline_seconds, job.suspend);
     let role = RoleSpec::new("", size, Some(Arc::new(job.template)));
     let mut spec = GangSpec::new(owner.key(Source::Job), Some(owner.object.clone()), vec![role]);
@@ -60,7 +66,8 @@ pub(super) fn spec_of(owner: &Owner<'_>) -> Result<Vec<GangSpec>, Refused> {
     let asks = owner.fill(&mut spec)?;
     if let Some((field, min)) = asks.min {
         owner.set_min(&mut spec, min, field)?;
-    } else if !is_one_gang {
+    } else if !(is_one_gang || is_at_once && spec.topology.binds()) {
+        owner.refuse_segments(&spec, "set spec.completions to spec.parallelism")?;
         spec.is_lone = true;
         spec.min = 1.min(size);
     }

@@ -100,6 +100,18 @@ impl<'a> Owner<'a> {
         })
     }
 
+    /// Pods that start one by one cannot be divided into parts.
+    fn refuse_segments(&self, spec: &GangSpec, remedy: &str) -> Result<(), Refused> {
+        let template = spec.roles.first().and_then(|role| role.template.as_ref());
+        let of_template = template.map(|template| Signs {
+            object: &self.object,
+            labels: Some(&template.metadata.labels),
+            annotations: Some(&template.metadata.annotations),
+        });
+        self.signs().refuse_segments(&spec.topology, remedy)?;
+        of_template.map_or(Ok(()), |signs| signs.refuse_segments(&spec.topology, remedy))
+    }
+
     fn refused(&self, field: &str, problem: impl Into<String>, remedy: impl Into<String>) -> Refused {
         Refused::new(self.object.clone(), field, problem, remedy)
     }
