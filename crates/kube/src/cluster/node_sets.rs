@@ -116,11 +116,14 @@ impl Sets {
         news
     }
 
+    /// Whether a node meets a condition.
+    pub(crate) fn is_met(&self, condition: &Condition, node: &NodeName) -> bool {
+        self.met.get(condition).is_some_and(|met| met.nodes.contains(node))
+    }
+
     /// Whether a node is in a set.
     pub(crate) fn admits(&self, wanted: &Wanted, name: &NodeName, node: &api::Node) -> bool {
-        let meets =
-            |condition: &Condition| self.met.get(condition).is_some_and(|met| met.nodes.contains(name));
-        wanted.conditions.iter().all(meets) && wanted.terms.admits(node).is_ok()
+        wanted.conditions.iter().all(|condition| self.is_met(condition, name)) && wanted.terms.admits(node).is_ok()
     }
 
     /// The sets that a node is in.

@@ -4,6 +4,7 @@
 //! are one drawing of the tree.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 use phalanx_model::{
@@ -22,8 +23,8 @@ use super::published::{COUNTED_MAX, Published};
 use crate::api;
 use crate::filter::{Capacity, Held, Lack, Requirements};
 use crate::messages::{Call, Found};
-use crate::recognise::NodesUsed;
 use crate::recognise::topology::{self, ROOT};
+use crate::recognise::{LevelRef, NodesUsed};
 
 /// The level of single nodes.
 pub(crate) const NODE: &str = "node";
@@ -36,6 +37,24 @@ const NOWHERE: &str = "unlabelled";
 
 /// Taints of nodes that nobody hears of.
 const UNREACHABLE: [&str; 2] = ["node.kubernetes.io/unreachable", "node.kubernetes.io/out-of-service"];
+
+/// What domains are of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum DomainOf {
+    /// A level, which the engine knows.
+    Level(LevelName),
+    /// A label beside the levels: nodes with the same value are one domain.
+    Label(Box<str>),
+}
+
+impl fmt::Display for DomainOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Level(level) => level.fmt(f),
+            Self::Label(key) => f.write_str(key),
+        }
+    }
+}
 
 /// What is known of the nodes.
 #[derive(Default)]
@@ -370,32 +389,51 @@ impl NodeState {
     }
 
     /// The level that somebody means.
-    pub(crate) fn level(&self, asked: &crate::recognise::LevelRef) -> Result<LevelName, String> {
+    pub(crate) fn level(&self, asked: &LevelRef) -> Result<LevelName, String> {
         let fabric = self.fabric.as_ref().ok_or_else(|| "no node is known yet".to_owned())?;
         fabric.level(asked).map_err(|unknown| unknown.to_string())
     }
 
-    /// The nodes inside the domain of a level that a node is in.
-    pub(crate) fn around(&self, node: &NodeName, level: &LevelName) -> BTreeSet<NodeName> {
-        let Some(entry) = self.nodes.get(node) else { return BTreeSet::new() };
-        let above = self.levels.as_ref().map_or(&[][..], |levels| &levels.above);
-        let Some(depth) = above.iter().position(|of| of == level) else { return [node.clone()].into() };
-        let inside = entry.path.get(..=depth);
-        let others = self.nodes.iter().filter(|(_, other)| other.path.get(..=depth) == inside);
-        others.map(|(name, _)| name.clone()).collect()
+    /// The domains that somebody means: those of a level, or of any other label that a node carries.
+    pub(crate) fn domain_of(&self, asked: &LevelRef) -> Result<DomainOf, String> {
+        let unknown = match self.level(asked) {
+            Ok(level) => return Ok(DomainOf::Level(level)),
+            Err(unknown) => unknown,
+        };
+        let (LevelRef::Label(key) | LevelRef::Name(key)) = asked else { return Err(unknown) };
+        if self.nodes.values().any(|entry| entry.node.label(key).is_some()) {
+            return Ok(DomainOf::Label(key.as_str().into()));
+        }
+        Err(format!("{unknown}, and no node carries such a label"))
     }
 
-    /// The domains of a level with their nodes.
-    pub(crate) fn domains(&self, level: &LevelName) -> Vec<BTreeSet<NodeName>> {
+    /// The nodes inside the domain that a node is in.
+    pub(crate) fn around(&self, node: &NodeName, of: &DomainOf) -> BTreeSet<NodeName> {
+        self.domains(of).into_iter().find(|domain| domain.contains(node)).unwrap_or_default()
+    }
+
+    /// All domains with their nodes. A node without the label is in none.
+    pub(crate) fn domains(&self, of: &DomainOf) -> Vec<BTreeSet<NodeName>> {
         let above = self.levels.as_ref().map_or(&[][..], |levels| &levels.above);
-        let depth = above.iter().position(|of| of == level);
-        let mut domains: BTreeMap<(&[DomainName], Option<&NodeName>), BTreeSet<NodeName>> = BTreeMap::new();
+        let mut domains: BTreeMap<Vec<&str>, BTreeSet<NodeName>> = BTreeMap::new();
         for (name, entry) in &self.nodes {
-            let inside = depth.and_then(|depth| entry.path.get(..=depth));
-            let domain = (inside.unwrap_or_default(), inside.is_none().then_some(name));
-            domains.entry(domain).or_default().insert(name.clone());
+            let domain = match of {
+                DomainOf::Label(key) => entry.node.label(key).map(|value| vec![value]),
+                DomainOf::Level(level) => Some(match above.iter().position(|of| of == level) {
+                    Some(depth) => entry.path.iter().take(depth + 1).map(DomainName::as_str).collect(),
+                    None => vec![name.as_str()],
+                }),
+            };
+            if let Some(domain) = domain {
+                domains.entry(domain).or_default().insert(name.clone());
+            }
         }
         domains.into_values().collect()
+    }
+
+    /// Whether a node meets all of these conditions.
+    pub(crate) fn meets(&self, name: &NodeName, conditions: &BTreeSet<Condition>) -> bool {
+        conditions.iter().all(|condition| self.sets.is_met(condition, name))
     }
 
     /// What changed since the last time, as facts; what each node is reached by stays its name. Whether nodes are other ones,

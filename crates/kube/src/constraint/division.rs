@@ -5,6 +5,8 @@
 //! inside of its own. What is free counts in that by what the scheduler knows, which is a hint: a gang that waits where
 //! it was dealt to is dealt anew when there is room elsewhere. What is decided is judged once more before anything is bound.
 
+pub(crate) mod by_label;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -224,7 +224,7 @@ impl Lifecycle {
 
     /// The engine has it from now on, with what it asks.
     pub(in crate::gang) fn asks(&mut self, now: Timestamp, key: &GangKey, seats: &[Seat]) {
-        if seats.iter().any(|seat| !seat.more.conditions.is_empty()) {
+        if seats.iter().any(|seat| !seat.more.conditions.is_empty() || seat.more.domain.is_some()) {
             self.rechecks.asking.insert(key.clone());
         }
         if seats.iter().any(|seat| seat.more.domain.is_some()) {

@@ -35,6 +35,10 @@ impl Lifecycle {
             topology.spread.push(Spread { level, max });
             return Ok(());
         }
+        // Labels beside the levels have given them their domains.
+        if seats.iter().any(|seat| seat.more.domain.is_some()) {
+            return Ok(());
+        }
         // Parts that have to be together are of equal members.
         let is_bound = |seat: &Seat| spec.is_some_and(|spec| spec.role_bound(seat.role.as_deref()).is_some());
         if !topology.segments.is_empty() || seats.iter().any(is_bound) {
@@ -63,6 +67,9 @@ impl Lifecycle {
         spec: Option<&GangSpec>,
         seats: &[Seat],
     ) -> bool {
+        if let Some(is_better) = self.is_better_by_labels(spec, seats) {
+            return is_better;
+        }
         let Ok(Some(division)) = self.division(key, spec, seats) else { return true };
         let free = self.room();
         let fits = |requests: &[Request]| {

@@ -6,7 +6,7 @@
 //! | `unresolved` | pods whose group or owner does not exist |
 //! | `single_pods`, `siblings` | pods that start by themselves, and those of one owner in one domain |
 //! | `scale_up`, `proximity` | pods that join a running gang, near to it |
-//! | `submit`, `topology` | a complete gang becomes a job of the engine, with its topology rules |
+//! | `submit`, `topology`, `label_domains` | a complete gang becomes a job of the engine, with its topology rules |
 //! | `jobs` | what the engine says of the job: ended, refused, waits for another start |
 //! | `nomination` | others are preempted for the gang: its nodes are nominated |
 //! | `start` | the engine places a gang: its pods are bound |
@@ -21,6 +21,7 @@ pub(crate) mod completed;
 pub(crate) mod grace;
 pub(crate) mod jobs;
 pub(crate) mod nomination;
+pub(crate) mod label_domains;
 pub(crate) mod observed_devices;
 pub(crate) mod orphaned_bindings;
 pub(crate) mod proximity;

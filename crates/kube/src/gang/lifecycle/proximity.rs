@@ -9,6 +9,8 @@ use crate::cluster::node_sets::Condition;
 use crate::gang::Lifecycle;
 use crate::recognise::GangKey;
 
+use super::topology::rule_of;
+
 impl Lifecycle {
     /// The nodes of the gang that a pod by itself has joined; none where that does not run.
     pub(in crate::gang) fn near(&self, key: &GangKey) -> Vec<NodeName> {
@@ -25,7 +27,8 @@ impl Lifecycle {
     pub(in crate::gang) fn domain_of_gang(&mut self, key: &GangKey) -> Result<Option<Condition>, String> {
         let Some(of) = self.joined_gang(key).cloned() else { return Ok(None) };
         let Ok(Some(spec)) = self.spec(&of) else { return Ok(None) };
-        let Some(level) = self.topology(&spec)?.required else { return Ok(None) };
+        let Some(asked) = rule_of(&spec).required.as_ref() else { return Ok(None) };
+        let level = self.cluster.nodes.domain_of(asked)?;
         let Some(first) = self.near(key).into_iter().next() else {
             return Err(format!("{of} does not run, and pods that join it have to be in its {level}"));
         };

@@ -64,7 +64,7 @@ impl Lifecycle {
     ) -> Result<Option<Turn>, String> {
         let Some(owner) = self.gangs.get(key).and_then(|gang| gang.owner.clone()) else { return Ok(None) };
         let Some(asked) = spec.and_then(|spec| spec.topology.required.as_ref()) else { return Ok(None) };
-        let level = self.cluster.nodes.level(asked)?;
+        let level = self.cluster.nodes.domain_of(asked)?;
         let line = Condition::from(format!("one {level} for the pods of {owner}"));
         let domains = self.cluster.nodes.domains(&level);
         if let Some(node) = self.first_of_siblings(key, &owner) {

@@ -364,6 +364,7 @@ impl Lifecycle {
         // What was started is not judged again, and keeps its ranks.
         if !is_again {
             line = self.ask_more(key, spec, &mut seats)?;
+            self.deal_to_labels(key, spec, &mut seats)?;
             self.divide(key, spec, &mut seats, topology)?;
             for seat in seats.iter_mut().filter(|seat| seat.more.domain.is_some()) {
                 (seat.more, _) = self.more(key, spec, seat)?;

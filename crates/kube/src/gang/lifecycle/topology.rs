@@ -4,34 +4,29 @@ use std::collections::BTreeSet;
 
 use phalanx_model::{LevelName, Segment, Spread, Topology};
 
+use crate::cluster::nodes::DomainOf;
 use crate::gang::Lifecycle;
 use crate::gang::state::Seat;
-use crate::recognise::{GangSpec, LevelRef, RoleSpec, SegmentRule};
+use crate::recognise::{GangSpec, LevelRef, RoleSpec, SegmentRule, TopologyRule};
 
 impl Lifecycle {
-    /// The rules of a gang, without those of single roles. Its parts are of the members that need the same as the first.
+    /// The rules of a gang, without those of single roles. Its parts are of the members that need the same as the first. Domains
+    /// of labels beside the levels are not among them, see [`super::label_domains`].
     ///
     /// # Errors
     /// Which of them the engine has no words for, and levels that this cluster does not have.
     pub(in crate::gang) fn topology(&self, spec: &GangSpec) -> Result<Topology, String> {
-        let rule = match spec.roles.as_slice() {
-            [only] if spec.topology.is_empty() => &only.topology,
-            _ => &spec.topology,
-        };
-        let mut of_roles = spec.roles.iter().map(|role| &role.topology);
-        // A wish of one role is met best where all of them are together.
-        let preferred = rule.preferred.as_ref().or_else(|| of_roles.find_map(|rule| rule.preferred.as_ref()));
+        let rule = rule_of(spec);
         let mut of_roles = spec.roles.iter().map(|role| &role.topology);
         let wait = spec.topology.wait.or_else(|| of_roles.find_map(|rule| rule.wait));
-        let level = |field: &'static str| {
-            move |asked: &LevelRef| {
-                let level = self.cluster.nodes.level(asked);
-                level.map_err(|why| format!("{field} topology: {why}"))
-            }
+        let level = |asked: Option<&LevelRef>, field: &str| {
+            let level = asked.map(|asked| self.cluster.nodes.domain_of(asked)).transpose();
+            let level = level.map_err(|why| format!("{field} topology: {why}"))?;
+            Ok::<_, String>(level.and_then(in_tree))
         };
         let topology = Topology {
-            required: rule.required.as_ref().map(level("required")).transpose()?,
-            preferred: preferred.map(level("preferred")).transpose()?,
+            required: level(rule.required.as_ref(), "required")?,
+            preferred: level(preferred_of(spec), "preferred")?,
             segments: self.segments(&rule.segments)?,
             spread: self.alone(spec)?.into_iter().collect(),
             ..Topology::default()
@@ -53,13 +48,6 @@ impl Lifecycle {
         seats: &[Seat],
         size: u32,
     ) -> Result<Vec<Segment>, String> {
-        let of_role = seats.iter().filter(|seat| seat.role.as_ref() == Some(&role.name)).count();
-        if of_role != size as usize {
-            return Err(format!(
-                "not supported: pods of {} ask for different things, and have to be in domains together",
-                role.name
-            ));
-        }
         let whole = role.topology.required.as_ref().map(|level| SegmentRule {
             size,
             level: level.clone(),
@@ -68,14 +56,24 @@ impl Lifecycle {
         });
         let rules: Vec<SegmentRule> =
             whole.into_iter().chain(role.topology.segments.iter().cloned()).collect();
-        self.segments(&rules)
+        let segments = self.segments(&rules)?;
+        let of_role = seats.iter().filter(|seat| seat.role.as_ref() == Some(&role.name)).count();
+        if !segments.is_empty() && of_role != size as usize {
+            return Err(format!(
+                "not supported: pods of {} ask for different things, and have to be in domains together",
+                role.name
+            ));
+        }
+        Ok(segments)
     }
 
     /// Those that are required. Of several inside one level the first says it all: it is the widest.
     fn segments(&self, rules: &[SegmentRule]) -> Result<Vec<Segment>, String> {
         let mut segments: Vec<Segment> = Vec::new();
         for rule in rules.iter().filter(|rule| rule.is_required) {
-            let level = self.cluster.nodes.level(&rule.level).map_err(|why| format!("segments: {why}"))?;
+            let level =
+                self.cluster.nodes.domain_of(&rule.level).map_err(|why| format!("segments: {why}"))?;
+            let Some(level) = in_tree(level) else { continue };
             if segments.iter().all(|segment| segment.level != level) {
                 segments.push(Segment { size: rule.size, level });
             }
@@ -91,7 +89,8 @@ impl Lifecycle {
         let mut levels: BTreeSet<LevelName> = BTreeSet::new();
         for (rule, size) in of_roles.chain([(&spec.topology, spec.size())]) {
             for part in rule.segments.iter().filter(|part| part.is_exclusive) {
-                levels.insert(self.cluster.nodes.level(&part.level)?);
+                let Some(level) = in_tree(self.cluster.nodes.domain_of(&part.level)?) else { continue };
+                levels.insert(level);
                 sizes.extend((0..size / part.size.max(1)).map(|_| part.size));
             }
         }
@@ -106,6 +105,28 @@ impl Lifecycle {
             return Err(format!("not supported: jobs of {sizes} pods, each in a domain for itself"));
         }
         Ok(levels.pop_first().map(|level| Spread { level, max }))
+    }
+}
+
+/// The rule of a gang as a whole.
+pub(in crate::gang) fn rule_of(spec: &GangSpec) -> &TopologyRule {
+    match spec.roles.as_slice() {
+        [only] if spec.topology.is_empty() => &only.topology,
+        _ => &spec.topology,
+    }
+}
+
+/// A wish of one role is met best where all of them are together.
+pub(in crate::gang) fn preferred_of(spec: &GangSpec) -> Option<&LevelRef> {
+    let mut of_roles = spec.roles.iter().map(|role| &role.topology);
+    rule_of(spec).preferred.as_ref().or_else(|| of_roles.find_map(|rule| rule.preferred.as_ref()))
+}
+
+/// A level, which the engine minds.
+fn in_tree(of: DomainOf) -> Option<LevelName> {
+    match of {
+        DomainOf::Level(level) => Some(level),
+        DomainOf::Label(_) => None,
     }
 }
 
