@@ -90,6 +90,8 @@ pub(crate) struct NodeState {
     have_moved: bool,
     /// The same since the last time that the engine was told.
     are_others: bool,
+    /// Grows whenever that happens, or a node offers something else.
+    offers_version: u64,
 }
 
 struct Entry {
@@ -132,6 +134,11 @@ impl NodeState {
         });
         self.have_moved |= is_other;
         self.are_others |= is_other;
+        let offers_otherwise =
+            |known: &Entry| is_other || known.node.status.allocatable != node.status.allocatable;
+        if self.nodes.get(&name).is_none_or(offers_otherwise) {
+            self.offers_version += 1;
+        }
         if is_unreachable(&node) {
             self.lost.insert(name.clone());
         }
@@ -147,6 +154,7 @@ impl NodeState {
         self.changed.remove(name);
         self.distrust.forget(name);
         self.have_moved = true;
+        self.offers_version += 1;
         self.lost.insert(name.clone());
         let was_told = self.nodes.remove(name).is_some_and(|entry| entry.told.is_some());
         self.forget_held(name);
@@ -300,6 +308,11 @@ impl NodeState {
         self.iter()
             .filter(|(_, node)| self.used.takes(node))
             .map(move |(name, node)| (name, node, held(name)))
+    }
+
+    /// Another number whenever nodes offer something else.
+    pub(crate) const fn offers_version(&self) -> u64 {
+        self.offers_version
     }
 
     /// What pods of others hold, by node.

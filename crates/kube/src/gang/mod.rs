@@ -46,6 +46,7 @@ use lifecycle::collect::Whose;
 use lifecycle::siblings::Siblings;
 use lifecycle::unresolved::UnresolvedPods;
 use objects::{Above, Owner, Told};
+use report::shortage::Shortages;
 use report::soft_constraints::SoftConstraints;
 use state::{Gang, Member};
 
@@ -104,6 +105,7 @@ pub struct Lifecycle {
     shared: Interned<Requirements>,
     extended: Interned<ExtendedAsk>,
     wishes: SoftConstraints,
+    shortages: Shortages,
     jobs: BTreeMap<JobId, GangKey>,
     next_job: u64,
     /// Who leads, see [`EPOCH`].
@@ -147,6 +149,7 @@ impl Lifecycle {
             shared: Interned::default(),
             extended: Interned::default(),
             wishes: SoftConstraints::default(),
+            shortages: Shortages::default(),
             jobs: BTreeMap::new(),
             next_job: 1,
             epoch: None,

@@ -28,6 +28,8 @@ pub(in crate::gang) struct Play {
     pub(in crate::gang) bound: BTreeMap<String, String>,
     prepared: Vec<Value>,
     pub(in crate::gang) reasons: BTreeMap<String, String>,
+    /// The words of their conditions.
+    pub(in crate::gang) words: BTreeMap<String, &'static str>,
     /// Why pods were taken away.
     pub(in crate::gang) stops: Vec<String>,
     /// Jobs that were handed to the engine.
@@ -59,6 +61,7 @@ impl Play {
             bound: BTreeMap::new(),
             prepared: Vec::new(),
             reasons: BTreeMap::new(),
+            words: BTreeMap::new(),
             stops: Vec::new(),
             submissions: 0,
             nominated: BTreeMap::new(),
@@ -200,7 +203,8 @@ impl Play {
                         Step::Claim(_) => panic!("{step:?}"),
                     }));
                 }
-                Call::Explain { pods, message, .. } => {
+                Call::Explain { pods, message, reason } => {
+                    self.words.extend(pods.iter().map(|pod| (pod.name.to_string(), reason)));
                     self.reasons.extend(pods.iter().map(|pod| (pod.name.to_string(), message.to_string())))
                 }
                 Call::Nominate { pods } => {

@@ -27,11 +27,13 @@ impl Lifecycle {
 
     /// The engine does not take the job.
     pub fn job_refused(&mut self, job: JobId, why: &str, waits_for: WaitsFor) {
+        let (full, is_of_nodes) = self.refusal_in_full(job, why);
+        let waits_for = if is_of_nodes { WaitsFor::Nodes } else { waits_for };
         let Some((key, also)) = self.close(job) else { return };
         if let Some(gang) = self.gangs.get_mut(&key) {
             gang.refused = Some(why.into());
         }
-        let why = self.beside_refused(&key, format!("{why}{also}"));
+        let why = self.beside_refused(&key, format!("{full}{also}"));
         self.refused.insert(key.clone());
         self.explain(&key, waits_for, &why);
     }

@@ -57,6 +57,7 @@ impl Lifecycle {
         }
         why.extend(gang.job.as_ref().map(dependent));
         if waits_for == WaitsFor::Nodes {
+            why.extend(self.shortage(job).map(|short| format!("; {short}")));
             why.push_str(&self.protected_below(&key));
         }
         self.explain(&key, waits_for, &why);

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `explain` | why a gang waits and what happens to it, on its pods, its owner and its group |
 //! | `waits` | why gangs wait, in the conditions of pods and the statuses of queues |
+//! | `shortage` | what a gang requests that no node has |
 //! | `soft_constraints` | preferences that the scheduler does not weigh |
 //! | `provision` | what autoscalers are asked for |
 //! | `volcano` | the status of Volcano's groups |
@@ -12,6 +13,7 @@
 pub(crate) mod explain;
 pub(crate) mod overcommit;
 pub(crate) mod provision;
+pub(crate) mod shortage;
 pub(crate) mod soft_constraints;
 pub(crate) mod volcano;
 pub mod waits;
