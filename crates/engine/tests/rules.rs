@@ -216,6 +216,35 @@ fn devices_that_are_kept_for_a_set_are_for_its_gangs_alone() {
 }
 
 #[test]
+fn a_preferred_set_holds_the_whole_gang_or_does_not_count() {
+    let (all, plain) = (NodeSet::new("all"), NodeSet::new("plain"));
+    let nodes = ["a", "b", "c"].map(|name| {
+        let mut node = node(name).gpus(4).pcie().build();
+        node.sets = vec![all.clone()];
+        if name != "a" {
+            node.sets.push(plain.clone());
+        }
+        node
+    });
+    let mut placer = Placer::new(&levels(&["cluster"]), nodes.clone(), &costs(&nodes));
+    let mut asked = gang(4).devices(1).role("launcher", gang(1).devices(1)).build();
+    for needs in [&mut asked.needs, &mut asked.roles[0].needs] {
+        (needs.within, needs.prefer_within) = (Some(all.clone()), Some(plain.clone()));
+    }
+    let is_on_a = |placed: &[(String, usize)]| placed.iter().any(|(name, _)| name == "a");
+    let placed = members(&mut placer, &asked).unwrap();
+    assert!(!is_on_a(&placed), "{placed:?}");
+    (asked.size, asked.min, asked.max) = (8, 8, 8);
+    let placed = members(&mut placer, &asked).unwrap();
+    assert!(is_on_a(&placed), "nine are more than the set has: {placed:?}");
+    asked.needs.prefer_within = None;
+    asked.roles[0].needs.prefer_within = None;
+    (asked.size, asked.min, asked.max) = (3, 3, 3);
+    let placed = members(&mut placer, &asked).unwrap();
+    assert!(is_on_a(&placed), "the first node is the usual choice: {placed:?}");
+}
+
+#[test]
 fn nodes_are_avoided_and_preferred() {
     let (levels, nodes) = racks();
     let mut placer = Placer::new(&levels, nodes.clone(), &costs(&nodes));

@@ -31,6 +31,10 @@ pub struct Needs {
     /// The node set that the member must stay in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<NodeSet>,
+    /// The preferred node set: used alone if the whole gang, with the preferred sets of its roles, fits there, and not
+    /// considered otherwise. Its nodes are in [`Self::within`] too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefer_within: Option<NodeSet>,
     /// The preferred nodes: used alone if the whole gang fits on them, and not considered otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prefer: Vec<NodeName>,
@@ -64,6 +68,8 @@ struct WrittenNeeds {
     #[serde(default)]
     within: Option<NodeSet>,
     #[serde(default)]
+    prefer_within: Option<NodeSet>,
+    #[serde(default)]
     prefer: Vec<NodeName>,
     #[serde(default)]
     is_exclusive: bool,
@@ -74,10 +80,11 @@ struct WrittenNeeds {
 impl From<WrittenNeeds> for Needs {
     fn from(written: WrittenNeeds) -> Self {
         let WrittenNeeds { devices, part, models, device_model, cpu_milli, memory_bytes, .. } = written;
-        let WrittenNeeds { named, nodes, avoid, within, prefer, is_exclusive, takes_spot, .. } = written;
+        let WrittenNeeds { named, nodes, avoid, within, prefer_within, prefer, .. } = written;
+        let WrittenNeeds { is_exclusive, takes_spot, .. } = written;
         let models = device_model.map_or(models, Self::of_model);
         let what = Self { devices, part, models, cpu_milli, memory_bytes, named, ..Self::default() };
-        Self { nodes, avoid, within, prefer, is_exclusive, takes_spot, ..what }
+        Self { nodes, avoid, within, prefer_within, prefer, is_exclusive, takes_spot, ..what }
     }
 }
 

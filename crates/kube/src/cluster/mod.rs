@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `nodes` | nodes: shape, domain, and what other schedulers' pods use of them |
 //! | `hardware` | the machine of a node: devices, links, memory |
+//! | `rare` | resources that only some nodes offer |
 //! | `published` | what device drivers publish for a node |
 //! | `node_sets` | sets of nodes that pods may use |
 //! | `distrust` | nodes whose kubelets turn pods away |
@@ -30,6 +31,7 @@ pub(crate) mod nodes;
 pub(crate) mod priorities;
 pub(crate) mod published;
 pub(crate) mod queues;
+pub(crate) mod rare;
 
 use crate::recognise::NodesUsed;
 

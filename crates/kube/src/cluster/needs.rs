@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use phalanx_model::{Needs, ResourceName};
+use phalanx_model::{Gang, Needs, ResourceName};
 
 use super::hardware;
 use super::node_sets::{Condition, More, Wanted};
@@ -64,6 +64,24 @@ pub(crate) fn needs(pod: &Requirements, more: &More, nodes: &mut NodeState) -> N
         within,
         ..Needs::default()
     }
+}
+
+/// Has a gang prefer nodes without devices that it does not request; the sets of nodes that it asks for with that. A gang of
+/// which one member requests a rare resource stays together, wherever that is.
+pub(crate) fn prefer_plain<'a>(
+    gang: &mut Gang,
+    asked: impl Iterator<Item = (&'a Requirements, &'a More)>,
+    nodes: &mut NodeState,
+) -> Vec<Wanted> {
+    let plain = |(pod, more): (&Requirements, &More)| {
+        if more.claims.is_some() { None } else { nodes.plain(pod, &wanted(pod, more)) }
+    };
+    let Some(sets) = asked.map(plain).collect::<Option<Vec<Wanted>>>() else { return Vec::new() };
+    let roles = gang.roles.iter_mut().map(|role| &mut role.needs);
+    for (needs, set) in std::iter::once(&mut gang.needs).chain(roles).zip(&sets) {
+        needs.prefer_within = Some(nodes.want_set(set));
+    }
+    sets
 }
 
 /// What a node has one of, for one such member: host ports, and what keeps pods apart.

@@ -20,6 +20,7 @@ use super::hardware::Machines;
 use super::needs;
 use super::node_sets::{Condition, Sets, Wanted};
 use super::published::{COUNTED_MAX, Published};
+use super::rare::RareResources;
 use crate::api;
 use crate::filter::{Capacity, Held, Lack, Requirements};
 use crate::messages::{Call, Found};
@@ -31,6 +32,9 @@ pub(crate) const NODE: &str = "node";
 
 /// More of a resource than all pods of a node ever ask for.
 const CLAIMABLE: u64 = u32::MAX as u64;
+
+/// A condition: see [`NodeState::plain`].
+const PLAIN: &str = "nodes without devices that are not requested";
 
 /// The domain of a node that does not say where it stands on some level.
 const NOWHERE: &str = "unlabelled";
@@ -92,6 +96,7 @@ pub(crate) struct NodeState {
     are_others: bool,
     /// Grows whenever that happens, or a node offers something else.
     offers_version: u64,
+    rare: RareResources,
 }
 
 struct Entry {
@@ -447,6 +452,39 @@ impl NodeState {
     /// Whether a node meets all of these conditions.
     pub(crate) fn meets(&self, name: &NodeName, conditions: &BTreeSet<Condition>) -> bool {
         conditions.iter().all(|condition| self.sets.is_met(condition, name))
+    }
+
+    /// The nodes of a set on which nothing lies idle that a pod does not request: without extended resources that only some
+    /// nodes offer, such as TPUs. Nothing if the pod requests one, or if all nodes are equal in that.
+    pub(crate) fn plain(&mut self, pod: &Requirements, wanted: &Wanted) -> Option<Wanted> {
+        let rare = &self.rare;
+        if rare.plain.is_empty() || pod.amounts.extended.keys().any(|name| rare.names.contains(name)) {
+            return None;
+        }
+        let plain = Condition::from(PLAIN);
+        if !self.sets.is_wanted(&plain) {
+            let nodes = rare.plain.clone();
+            self.meet(&plain, nodes);
+        }
+        let mut wanted = wanted.clone();
+        wanted.conditions.insert(plain);
+        Some(wanted)
+    }
+
+    /// Counts again which resources are rare, if nodes offer something else.
+    fn count_rare(&mut self) {
+        if self.rare.seen == self.offers_version {
+            return;
+        }
+        let used = self.nodes.iter().filter(|(_, entry)| self.used.takes(&entry.node));
+        let offers = used.map(|(name, entry)| (name, &entry.node.status.allocatable));
+        let rare = RareResources::of(self.offers_version, offers);
+        let has_changed = rare.plain != self.rare.plain;
+        self.rare = rare;
+        let plain = Condition::from(PLAIN);
+        if has_changed && self.sets.is_wanted(&plain) {
+            self.meet(&plain, self.rare.plain.clone());
+        }
     }
 
     /// What changed since the last time, as facts; what each node is reached by stays its name. Whether nodes are other ones,

@@ -1,6 +1,6 @@
 //! Nodes that a gang would rather have or be near to, and device models of different speed.
 
-use phalanx_model::{Gang, ModelNeed};
+use phalanx_model::{Gang, ModelNeed, Needs};
 
 use super::{Ceiling, Found, PlacementCost, Search};
 use crate::cluster::space::Space;
@@ -8,10 +8,14 @@ use crate::cluster::tree::Tree;
 
 /// Whether a gang has any.
 pub(super) fn has_wishes(gang: &Gang) -> bool {
-    !gang.needs.prefer.is_empty() || !gang.topology.near.is_empty() || speeds(gang).nth(1).is_some()
+    let prefers_set = gang.all_needs().any(|needs| needs.prefer_within.is_some());
+    prefers_set
+        || !gang.needs.prefer.is_empty()
+        || !gang.topology.near.is_empty()
+        || speeds(gang).nth(1).is_some()
 }
 
-/// Places the gang on the preferred nodes if they hold it, and on any nodes otherwise.
+/// Places the gang inside its preferred sets, or on its preferred nodes, if they hold it, and on any nodes otherwise.
 pub(super) fn place(
     search: &mut Search,
     tree: &Tree,
@@ -19,7 +23,31 @@ pub(super) fn place(
     gang: &Gang,
     ceiling: Ceiling,
 ) -> Option<Found> {
-    let mut gang = gang.clone();
+    let (mut gang, mut only) = (gang.clone(), gang.clone());
+    let mut prefers = false;
+    for (needs, only) in needs_of(&mut gang).zip(needs_of(&mut only)) {
+        needs.prefer_within = None;
+        if let Some(set) = only.prefer_within.take() {
+            (only.within, prefers) = (Some(set), true);
+        }
+    }
+    if prefers && let Some(found) = on_preferred(search, tree, space, only, ceiling) {
+        return Some(found);
+    }
+    on_preferred(search, tree, space, gang, ceiling)
+}
+
+fn needs_of(gang: &mut Gang) -> impl Iterator<Item = &mut Needs> {
+    std::iter::once(&mut gang.needs).chain(gang.roles.iter_mut().map(|role| &mut role.needs))
+}
+
+fn on_preferred(
+    search: &mut Search,
+    tree: &Tree,
+    space: &Space,
+    mut gang: Gang,
+    ceiling: Ceiling,
+) -> Option<Found> {
     let preferred = std::mem::take(&mut gang.needs.prefer);
     if !preferred.is_empty() {
         let mut only = gang.clone();

@@ -13,7 +13,7 @@ use phalanx_model::{
 use super::recovery;
 use super::recovery::Before;
 use crate::cluster::needs;
-use crate::cluster::node_sets::{Condition, More};
+use crate::cluster::node_sets::{Condition, More, Wanted};
 use crate::cluster::nodes::NODE;
 use crate::cluster::priorities::Priority;
 use crate::digest::hex;
@@ -272,7 +272,7 @@ impl Lifecycle {
             return Err(format!("{first} has the same rules between pods, and is placed before it"));
         }
         let asks = || std::iter::once(&main).chain(groups.as_slice().iter().map(|(ask, _)| ask));
-        let sets = asks().map(|(pod, more)| needs::wanted(pod, more)).collect();
+        let mut sets: Vec<Wanted> = asks().map(|(pod, more)| needs::wanted(pod, more)).collect();
         let ports: BTreeSet<ResourceName> = asks().flat_map(|(pod, more)| needs::ports(pod, more)).collect();
         let mut segments = Vec::with_capacity(roles.len());
         let sizes = std::iter::once(size).chain(groups.as_slice().iter().map(|(_, size)| *size));
@@ -291,7 +291,7 @@ impl Lifecycle {
         for ((at, (ask, size)), segments) in (1..).zip(groups).zip(segments) {
             others.push(self.role(at, &ask, size, segments.unwrap_or_default())?);
         }
-        let engine_gang = EngineGang {
+        let mut engine_gang = EngineGang {
             size,
             min: size,
             max: size,
@@ -303,6 +303,10 @@ impl Lifecycle {
             grid: Vec::new(),
             program: Program::default(),
         };
+        if near.is_empty() {
+            let asked = first_of_groups(&seats, spec).map(|seat| (&*seat.requirements, &seat.more));
+            sets.extend(needs::prefer_plain(&mut engine_gang, asked, &mut self.cluster.nodes));
+        }
         let policy = self.policy(spec, is_alone, grace_ms);
         let stop = policy.stop;
         ports.iter().for_each(|port| self.cluster.nodes.want_port(port));
@@ -528,3 +532,6 @@ fn name_of(key: &GangKey) -> Result<JobName, String> {
     }
     JobName::new(name).map_err(|bad| format!("{key}: {bad}"))
 }
+
+#[cfg(test)]
+mod tests;
