@@ -123,7 +123,8 @@ impl Sets {
 
     /// Whether a node is in a set.
     pub(crate) fn admits(&self, wanted: &Wanted, name: &NodeName, node: &api::Node) -> bool {
-        wanted.conditions.iter().all(|condition| self.is_met(condition, name)) && wanted.terms.admits(node).is_ok()
+        wanted.conditions.iter().all(|condition| self.is_met(condition, name))
+            && wanted.terms.admits(node).is_ok()
     }
 
     /// The sets that a node is in.
