@@ -331,4 +331,7 @@ impl Lifecycle {
 mod turn;
 
 #[cfg(test)]
+mod measure;
+
+#[cfg(test)]
 mod tests;
