@@ -19,8 +19,8 @@ const GANGS_PER_JOB_MAX: usize = 10_000;
 const NODES_NAMED_MAX: usize = 100_000;
 /// Nested segments: more than there are levels.
 const SEGMENTS_MAX: usize = 8;
-/// Roles of one gang beside its own members.
-const ROLES_MAX: usize = 16;
+/// Roles of one gang beside its own members. A search reads every node once for each of them.
+const ROLES_MAX: usize = 127;
 /// Device models of which any is accepted.
 const MODELS_MAX: usize = 64;
 /// Jobs that one job waits for.

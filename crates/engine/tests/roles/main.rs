@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
 mod brute;
+mod many;
 mod named;
 mod near;
 mod together;

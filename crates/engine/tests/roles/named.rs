@@ -234,7 +234,7 @@ fn roles_are_checked_at_the_door() {
     assert_eq!(field(one().role("ps", gang(1)).role("ps", gang(1)).build()), "roles.ps");
     assert_eq!(field(one().role("ps", gang(1).devices(65)).build()), "roles.ps.devices");
     assert_eq!(field(one().role("ps", gang(1).exclusive()).build()), "roles.ps.exclusive");
-    let many = (0..17).fold(one(), |gang, at| gang.role(&format!("r{at}"), phalanx_testkit::gang(1)));
+    let many = (0..128).fold(one(), |gang, at| gang.role(&format!("r{at}"), phalanx_testkit::gang(1)));
     assert_eq!(field(many.build()), "roles");
     assert_eq!(field(one().role("ps", gang(phalanx_model::MEMBERS_PER_GANG_MAX)).build()), "roles");
     // More servers than the empty cluster holds.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use phalanx_model::DeviceMask;
 
+use super::joint::ROLES_MAX;
 use super::{CeilingDomain, RoleGroup, RoleProblem};
 use crate::cluster::shape::NO_LIMIT;
 use crate::cluster::space::Pick;
@@ -65,7 +66,8 @@ impl<'b, 'a> Beside<'b, 'a> {
         beside
     }
 
-    /// Every role, those in parts and then those with the most devices first: they have the fewest places to choose from.
+    /// Every role, those in parts and then those with the most devices first: they have the fewest places to choose from. Of
+    /// very many roles those that the fewest nodes have room for go first.
     pub(super) fn all(self, search: &mut Search) -> Option<Vec<Pick>> {
         let roles: Vec<usize> = (1..self.board.role_groups.len()).collect();
         self.some(search, &roles)
@@ -80,7 +82,11 @@ impl<'b, 'a> Beside<'b, 'a> {
             (is_in_parts, needs.devices, needs.part.is_some(), needs.cpu_milli, needs.memory_bytes)
         };
         let is_free = |role: &usize| self.board.set_of(*role).is_none();
-        order.sort_by_key(|role| (is_free(role), std::cmp::Reverse(needs(role)), *role));
+        // Too many roles to be solved together: a member for each of many nodes, for instance.
+        let is_crowd = self.board.role_groups.len() > ROLES_MAX + 1;
+        let choices = |role: &usize| if is_crowd { self.choices(*role) } else { 0 };
+        order
+            .sort_by_cached_key(|role| (is_free(role), choices(role), std::cmp::Reverse(needs(role)), *role));
         let own = self.picks.len();
         for role in &order {
             let role = *role;
@@ -101,6 +107,13 @@ impl<'b, 'a> Beside<'b, 'a> {
         }
         self.picks[own..].sort_by_key(|pick| (pick.role, pick.node));
         Some(self.picks)
+    }
+
+    /// The nodes that have room for a member of a role.
+    fn choices(&self, role: usize) -> usize {
+        let (board, devices) = (self.board, self.site.devices);
+        let request = &board.role_groups[role].request;
+        self.site.nodes.clone().filter(|node| board.room(request, *node, devices).1 > 0).count()
     }
 
     fn book(&mut self, pick: Pick) {
@@ -268,10 +281,16 @@ impl<'b, 'a> Beside<'b, 'a> {
         seats
             .sort_by_key(|seat| (std::cmp::Reverse(seat.room), seat.breaks, seat.devices.count(), seat.node));
         for at in 0..seats.len() {
-            let enough = seats[at..].iter().filter(|seat| seat.room >= *left);
-            let tightest = enough.min_by_key(|seat| (seat.breaks, seat.devices.count(), seat.node)).copied();
+            if *left == 0 {
+                return;
+            }
+            let tightest = || {
+                let enough = seats[at..].iter().filter(|seat| seat.room >= *left);
+                enough.min_by_key(|seat| (seat.breaks, seat.devices.count(), seat.node)).copied()
+            };
             let is_last = seats[at].room >= *left;
-            self.take(role, &tightest.filter(|_| is_last).unwrap_or(seats[at]), left);
+            let seat = if is_last { tightest() } else { None };
+            self.take(role, &seat.unwrap_or(seats[at]), left);
         }
     }
 

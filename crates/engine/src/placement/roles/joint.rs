@@ -19,7 +19,7 @@ use crate::cluster::tree::LevelAt;
 /// States of tables made or merged for one question: some tens of milliseconds at most.
 pub(crate) const STATES_MAX: u64 = 1 << 22;
 /// Roles beside the gang itself that are solved together; more are placed in turns.
-const ROLES_MAX: usize = 7;
+pub(super) const ROLES_MAX: usize = 7;
 
 /// The result for a domain.
 pub(super) enum Solved {

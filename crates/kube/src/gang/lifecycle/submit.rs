@@ -24,8 +24,8 @@ use crate::gang::state::{Gang, Intent, Pod, Seat, Submitted};
 use crate::messages::WaitsFor;
 use crate::recognise::{GangKey, GangSpec, LevelRef, RoleSpec, Source};
 
-/// Different requests among the members of one gang: what an engine takes as roles.
-const REQUESTS_MAX: usize = 16;
+/// Different requests among the members of one gang: what an engine takes as members of their own and roles.
+const REQUESTS_MAX: usize = 128;
 
 /// What tells names apart that were cut.
 const DIGEST_BYTES: usize = 4;

@@ -67,3 +67,32 @@ fn a_gang_that_fits_nowhere_else_takes_them_as_a_whole() {
     play.turn();
     assert_eq!(play.bound.len(), 3, "{:?}", play.reasons);
 }
+
+/// A gang for hosts has a node selector per pod: more than 16 different requests were refused.
+#[test]
+fn a_gang_has_a_node_selector_for_each_of_many_pods() {
+    let mut play = Play::listing(0);
+    (0..130).for_each(|at| node(&mut play, &format!("n{at}"), &json!({})));
+    play.turn();
+    let on_hosts = |play: &mut Play, gang: &str, count: usize| {
+        for at in 0..count {
+            let name = format!("{gang}-{at}");
+            let labels = json!({ "pod-group.scheduling.sigs.k8s.io/name": gang,
+                "pod-group.scheduling.sigs.k8s.io/min-available": count.to_string() });
+            let spec = json!({ "schedulerName": "phalanx", "nodeSelector": { "kubernetes.io/hostname": format!("n{}", 129 - at) },
+                "containers": [{ "name": "c", "resources": { "requests": { "cpu": "1" } } }] });
+            let metadata = json!({ "namespace": "x", "name": name, "uid": name, "labels": labels });
+            play.see(&name, json!({ "metadata": metadata, "spec": spec }));
+        }
+        play.turn();
+    };
+    on_hosts(&mut play, "hosts", 64);
+    for at in 0..64 {
+        assert_eq!(play.bound[&format!("hosts-{at}")], format!("n{}", 129 - at));
+    }
+    on_hosts(&mut play, "most", 128);
+    assert_eq!(play.bound.len(), 64 + 128, "{:?}", play.reasons.get("most-0"));
+    on_hosts(&mut play, "over", 129);
+    assert!(!play.bound.contains_key("over-0"));
+    assert!(play.reasons["over-0"].contains("at most 128 are possible"), "{:?}", play.reasons["over-0"]);
+}
