@@ -6,6 +6,7 @@
 //! it was dealt to is dealt anew when there is room elsewhere. What is decided is judged once more before anything is bound.
 
 pub(crate) mod by_label;
+pub(crate) mod searches;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::cluster::nodes::NodeState;
 use crate::filter::{Capacity, Held, Lack, Requirements, Surroundings};
 
 /// Pods held against nodes while one gang is dealt. Beyond that it is said that no division was found.
-const TRIALS_MAX: u32 = 200_000;
+pub(crate) const TRIALS_MAX: u32 = 200_000;
 
 /// What nodes have and what is held there, as far as it is known.
 #[derive(Clone)]
@@ -98,13 +99,15 @@ impl Division {
         &self,
         requests: &[Request],
         nodes: &NodeState,
+        trials: &mut u32,
     ) -> Result<Vec<(Domain, usize)>, String> {
         let mut empty = Room::of(nodes, []);
-        let dealt = self.deal(requests, nodes, &mut empty, Count::Free);
-        dealt.or_else(|_| self.deal(requests, nodes, &mut empty, Count::Nothing))
+        let dealt = self.deal(requests, nodes, &mut empty, Count::Free, trials);
+        dealt.or_else(|_| self.deal(requests, nodes, &mut empty, Count::Nothing, trials))
     }
 
-    /// A domain for each rank and its turn, such that all rules hold; a rank that has a domain keeps it. What they get is taken from `room`.
+    /// A domain for each rank and its turn, such that all rules hold; a rank that has a domain keeps it. What they get is taken
+    /// from `room`; the pods that were held against nodes for it are counted in `trials_of_all`.
     ///
     /// # Errors
     /// Who has none, wherever the others are.
@@ -114,6 +117,7 @@ impl Division {
         nodes: &NodeState,
         room: &mut Room,
         count: Count,
+        trials_of_all: &mut u32,
     ) -> Result<Vec<(Domain, usize)>, String> {
         let mut table = Table::of(self, nodes, room);
         let orders = self.orders(requests, &table, room, count);
@@ -135,6 +139,7 @@ impl Division {
             let order = beside.into_iter().chain(order.iter().copied().filter(|site| Some(*site) != beside));
             let mut admits = |spot: usize| {
                 trials += 1;
+                *trials_of_all = trials_of_all.saturating_add(1);
                 let node = table.nodes[spot];
                 (count == Count::Nothing || room.0[spot].fits(&request.requirements))
                     && request.requirements.terms.admits(node).is_ok()

@@ -27,6 +27,7 @@ use crate::cluster::bound_pods::{Face, named};
 
 use claims::ClaimState;
 use division::Room;
+use division::searches::Searches;
 use pod_affinity::PodAffinity;
 use serial::SerialQueues;
 use volumes::{Broken, Preparation, VolumeState, claimant};
@@ -40,6 +41,7 @@ pub(crate) struct Constraints {
     pub(crate) serial: SerialQueues,
     /// What is free by what is known now; nothing after a change.
     pub(crate) room: Option<Room>,
+    pub(crate) searches: Searches,
     /// Labels of namespaces changed since the last [`Constraints::refresh`].
     pub(crate) has_namespaces: bool,
     /// Grows whenever a placement may hold that did not before.

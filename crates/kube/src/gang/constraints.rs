@@ -61,6 +61,11 @@ impl Rechecks {
     pub(in crate::gang) fn look_again(&mut self, key: &GangKey) {
         self.waiting.insert(key.clone());
     }
+
+    /// At a time.
+    pub(in crate::gang) fn look_again_at(&mut self, at: Timestamp, key: &GangKey) {
+        self.again.insert((at, key.clone()));
+    }
 }
 
 impl Lifecycle {
@@ -91,6 +96,7 @@ impl Lifecycle {
     pub(in crate::gang) fn judge_conditions(&mut self, now: Timestamp) -> bool {
         self.freshen();
         self.constraints.room = None;
+        self.constraints.searches.begin_turn(now);
         let rules = self.constraints.affinity.judge(&mut self.cluster.nodes);
         let volumes = self.constraints.volumes.take_news();
         if volumes {

@@ -10,6 +10,10 @@ use crate::constraint::division::{Count, Division, Request, Room};
 use crate::filter::Requirements;
 use crate::recognise::{GangKey, GangSpec, LevelRef};
 
+/// Searches for domains are bounded, see [`crate::constraint::division::searches`].
+pub(in crate::gang) const SEARCHED_LATER: &str =
+    "its domains are searched after those of other gangs whose pods have to be in different domains";
+
 impl Lifecycle {
     /// Has members that must be in different domains placed so: by a bound in `topology`, or each in a domain that it is
     /// dealt to.
@@ -44,16 +48,19 @@ impl Lifecycle {
         if !topology.segments.is_empty() || seats.iter().any(is_bound) {
             return Ok(());
         }
+        if !self.may_search(key) {
+            return Err(SEARCHED_LATER.to_owned());
+        }
         let requests: Vec<Request> = seats.iter().map(Seat::request).collect();
         let mut free = self.room();
-        let is_free = division.deal(&requests, &self.cluster.nodes, &mut free, Count::Free);
+        let mut trials = 0;
+        let is_free = division.deal(&requests, &self.cluster.nodes, &mut free, Count::Free, &mut trials);
         self.constraints.room = Some(free);
-        let domains = match is_free {
-            Ok(domains) => domains,
-            Err(_) => division
-                .deal_on_empty_nodes(&requests, &self.cluster.nodes)
-                .inspect_err(|_| self.rechecks.look_again(key))?,
-        };
+        let domains = is_free
+            .or_else(|_| division.deal_on_empty_nodes(&requests, &self.cluster.nodes, &mut trials))
+            .inspect_err(|_| self.rechecks.look_again(key));
+        self.constraints.searches.end(key, trials);
+        let domains = domains?;
         for (seat, (domain, turn)) in seats.iter_mut().zip(domains) {
             (seat.more.domain, seat.turn) = (Some(domain), turn);
         }
@@ -71,15 +78,30 @@ impl Lifecycle {
             return is_better;
         }
         let Ok(Some(division)) = self.division(key, spec, seats) else { return true };
+        if !self.may_search(key) {
+            return false;
+        }
         let free = self.room();
-        let fits = |requests: &[Request]| {
-            division.deal(requests, &self.cluster.nodes, &mut free.clone(), Count::Free).is_ok()
+        let mut trials = 0;
+        let mut fits = |requests: &[Request]| {
+            let nodes = &self.cluster.nodes;
+            division.deal(requests, nodes, &mut free.clone(), Count::Free, &mut trials).is_ok()
         };
         let anywhere = |seat: &Seat| Request { domain: None, ..seat.request() };
         let as_dealt: Vec<Request> = seats.iter().map(Seat::request).collect();
         let is_better = !fits(&as_dealt) && fits(&seats.iter().map(anywhere).collect::<Vec<_>>());
+        self.constraints.searches.end(key, trials);
         self.constraints.room = Some(free);
         is_better
+    }
+
+    /// Whether the domains of a gang may be searched now; otherwise it is looked at again.
+    fn may_search(&mut self, key: &GangKey) -> bool {
+        let may_begin = self.constraints.searches.may_begin(key);
+        if let Err(at) = may_begin {
+            self.rechecks.look_again_at(at, key);
+        }
+        may_begin.is_ok()
     }
 
     /// What is free now.

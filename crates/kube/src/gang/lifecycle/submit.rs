@@ -19,6 +19,7 @@ use crate::cluster::priorities::Priority;
 use crate::digest::hex;
 use crate::filter::Requirements;
 use crate::gang::Lifecycle;
+use crate::gang::division::SEARCHED_LATER;
 use crate::gang::report::waits::Waiting;
 use crate::gang::state::{Gang, Intent, Pod, Seat, Submitted};
 use crate::messages::WaitsFor;
@@ -67,6 +68,7 @@ impl Lifecycle {
             self.provision(key, None);
             self.forget_joiner(key);
             self.has_owner(key, None);
+            self.constraints.searches.forget(key);
             self.gangs.remove(key);
             return;
         }
@@ -99,6 +101,13 @@ impl Lifecycle {
             seats.and_then(|seats| self.job(now, key, spec.as_ref(), seats, is_again).map_err(Into::into));
         match job {
             Ok((job, submitted)) => self.submit(now, key, job, submitted, before, facts),
+            // Why it waits is known from the last search.
+            Err(why) if *why == *SEARCHED_LATER => {
+                self.refused.insert(key.clone());
+                if self.gangs.get(key).is_some_and(|gang| gang.waits.is_none()) {
+                    self.wait(key, WaitsFor::TURN, why);
+                }
+            }
             Err(why) => {
                 let behind = self.constraints.serial.before(key).map(|first| self.waits_behind(first));
                 let waits_for = match (is_barred, is_short, behind) {

@@ -221,6 +221,44 @@ fn rules() -> impl Strategy<Value = Value> {
     ]
 }
 
+/// Pods of another tenant waited 6 s for 20 of them: each was searched again at every change.
+#[test]
+fn gangs_whose_domains_are_searched_for_long_take_turns_and_keep_nobody_waiting() {
+    use crate::constraint::division::TRIALS_MAX;
+    use crate::constraint::division::searches::TURN_MAX;
+    let mut play = Play::of(48);
+    let hard = |name: &str| {
+        let mut spec = asking("1", &spread_over(name, ZONE, 1));
+        let rooms = spread_over(name, ROOM, 1)["topologySpreadConstraints"][0].clone();
+        spec["topologySpreadConstraints"].as_array_mut().unwrap().push(rooms);
+        spec["affinity"] = rule("podAntiAffinity", name, HOST)["affinity"].clone();
+        spec
+    };
+    // 24 pods on as many nodes are 8 in each room, and in one of them 7 nodes have room: the last pod has none.
+    for at in 0..9 {
+        there(&mut play, &format!("big-{at}"), "big", &super::node_name(at * 3), "8");
+    }
+    for at in 0..3 {
+        let name = format!("hard-{at}");
+        for rank in 0..24 {
+            play.member(&format!("{name}-{rank}"), &name, Some((&name, 24)), &hard(&name));
+        }
+    }
+    let mut trials = Vec::new();
+    for second in 0..6 {
+        let other = format!("other-{second}");
+        play.pod(&other, "other", &asking("1", &json!({})));
+        let facts = play.lifecycle.settle(play.now);
+        trials.push(play.lifecycle.constraints.searches.spent());
+        crate::gang::turn::step(&mut play.lifecycle, &mut play.engine, play.now, &facts);
+        play.answer();
+        assert!(play.bound.contains_key(&other), "{second}: {:?}", play.reasons.get(&other));
+        play.now = play.now.plus(1_000);
+    }
+    assert!(trials.iter().all(|trials| *trials <= TURN_MAX + 3 * TRIALS_MAX), "{trials:?}");
+    assert_eq!(play.lifecycle.constraints.searches.long(), 3, "each has had its turn: {trials:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
