@@ -8,11 +8,14 @@ use crate::cluster::tree::Tree;
 
 /// Whether a gang has any.
 pub(super) fn has_wishes(gang: &Gang) -> bool {
-    let prefers_set = gang.all_needs().any(|needs| needs.prefer_within.is_some());
-    prefers_set
+    prefers_set(gang)
         || !gang.needs.prefer.is_empty()
         || !gang.topology.near.is_empty()
         || speeds(gang).nth(1).is_some()
+}
+
+fn prefers_set(gang: &Gang) -> bool {
+    gang.all_needs().any(|needs| needs.prefer_within.is_some())
 }
 
 /// Places the gang inside its preferred sets, or on its preferred nodes, if they hold it, and on any nodes otherwise.
@@ -23,16 +26,16 @@ pub(super) fn place(
     gang: &Gang,
     ceiling: Ceiling,
 ) -> Option<Found> {
-    let (mut gang, mut only) = (gang.clone(), gang.clone());
-    let mut prefers = false;
-    for (needs, only) in needs_of(&mut gang).zip(needs_of(&mut only)) {
-        needs.prefer_within = None;
-        if let Some(set) = only.prefer_within.take() {
-            (only.within, prefers) = (Some(set), true);
+    let mut gang = gang.clone();
+    if prefers_set(&gang) {
+        let mut only = gang.clone();
+        for needs in needs_of(&mut only) {
+            needs.within = needs.prefer_within.take().or(needs.within.take());
         }
-    }
-    if prefers && let Some(found) = on_preferred(search, tree, space, only, ceiling) {
-        return Some(found);
+        if let Some(found) = on_preferred(search, tree, space, only, ceiling) {
+            return Some(found);
+        }
+        needs_of(&mut gang).for_each(|needs| needs.prefer_within = None);
     }
     on_preferred(search, tree, space, gang, ceiling)
 }
