@@ -17,6 +17,7 @@ pub(crate) mod pod_affinity;
 pub(crate) mod serial;
 pub(crate) mod volumes;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use phalanx_model::NodeName;
@@ -24,6 +25,7 @@ use phalanx_model::NodeName;
 use crate::api::Pod;
 use crate::cluster::Cluster;
 use crate::cluster::bound_pods::{Face, named};
+use crate::filter::Requirements;
 
 use claims::ClaimState;
 use division::Room;
@@ -46,6 +48,8 @@ pub(crate) struct Constraints {
     pub(crate) has_namespaces: bool,
     /// Grows whenever a placement may hold that did not before.
     pub(crate) changes: u64,
+    /// What pods hold beyond what was counted for their ranks, by `namespace/name`.
+    beyond: BTreeMap<String, (NodeName, Requirements)>,
 }
 
 impl Constraints {
@@ -61,8 +65,23 @@ impl Constraints {
         cluster.bound_pods.insert(path, node.clone(), face.clone());
     }
 
+    /// A pod holds so much more of a node than was counted for its rank, until it holds no node.
+    pub(crate) fn hold_beyond(
+        &mut self,
+        cluster: &mut Cluster,
+        path: String,
+        node: NodeName,
+        more: Requirements,
+    ) {
+        cluster.nodes.other(node.as_str(), &more, true);
+        self.beyond.insert(path, (node, more));
+    }
+
     /// A pod holds no node any more.
     pub(crate) fn unplace_pod(&mut self, cluster: &mut Cluster, path: &str) {
+        if let Some((node, more)) = self.beyond.remove(path) {
+            cluster.nodes.other(node.as_str(), &more, false);
+        }
         let Some((node, face)) = cluster.bound_pods.remove(path) else { return };
         self.count_pod(cluster, path, (&node, &face), false);
         self.changes += 1;

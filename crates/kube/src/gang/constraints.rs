@@ -33,8 +33,6 @@ pub(crate) struct Rechecks {
     awaits: BTreeSet<GangKey>,
     /// When gangs that were turned down are looked at again.
     again: BTreeSet<(Timestamp, GangKey)>,
-    /// What pods hold beyond what was counted for their ranks, by `namespace/name`.
-    beyond: BTreeMap<String, (NodeName, Requirements)>,
     /// Gangs that are looked at again after the next change.
     waiting: BTreeSet<GangKey>,
     /// The last change after which they were.
@@ -71,19 +69,11 @@ impl Rechecks {
 impl Lifecycle {
     /// A pod holds a node from now on.
     pub(in crate::gang) fn place_pod(&mut self, path: &str, node: &NodeName, face: &Face) {
-        let is_elsewhere =
-            self.cluster.bound_pods.get(path).is_some_and(|(there, known)| there != node || known != face);
-        if is_elsewhere {
-            self.unplace_pod(path);
-        }
         self.constraints.place_pod(&mut self.cluster, path, node, face);
     }
 
     /// A pod holds no node any more.
     pub(in crate::gang) fn unplace_pod(&mut self, path: &str) {
-        if let Some((node, more)) = self.rechecks.beyond.remove(path) {
-            self.cluster.nodes.other(node.as_str(), &more, false);
-        }
         self.constraints.unplace_pod(&mut self.cluster, path);
     }
 
@@ -334,8 +324,7 @@ impl Lifecycle {
             self.place_pod(path, node, face);
         }
         for (path, node, more) in beyond {
-            self.cluster.nodes.other(node.as_str(), &more, true);
-            self.rechecks.beyond.insert(path, (node, more));
+            self.constraints.hold_beyond(&mut self.cluster, path, node, more);
         }
         self.leave_line(key);
         preparation.is_none_or(|preparation| self.begin_volumes(key, preparation))

@@ -65,7 +65,7 @@ impl Requests for Limited {
 
 /// An object as it is now.
 pub(super) async fn read(client: &impl Requests, path: &str) -> Result<String, CallError> {
-    repeat(client, "GET", path, "application/json", &Value::Null).await
+    repeat(client, "GET", path, JSON, &Value::Null).await
 }
 
 /// One request, until it is no use any more; nothing is sent along where there is no body.
@@ -107,6 +107,21 @@ fn bytes_of(body: &Value) -> Vec<u8> {
 /// Too many requests, trouble of the server, or no answer at all.
 pub(super) const fn may_pass(code: Option<u16>) -> bool {
     matches!(code, None | Some(429 | 500..=599))
+}
+
+/// Merges a patch into the status of a pod. Whoever may write a status may write annotations too, and not what a pod runs. A pod
+/// that is gone needs nothing.
+pub(super) async fn patch_status(
+    client: &impl Requests,
+    pod: &PodRef,
+    mut patch: Value,
+) -> Result<(), CallError> {
+    patch["metadata"]["uid"] = Value::from(&*pod.uid);
+    let path = format!("{}/status", path_of(pod));
+    match repeat(client, "PATCH", &path, "application/merge-patch+json", &patch).await {
+        Err(error) if matches!(error.code(), Some(404 | 409)) => Ok(()),
+        other => other.map(drop),
+    }
 }
 
 pub(super) fn path_of(pod: &PodRef) -> String {

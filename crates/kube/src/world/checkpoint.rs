@@ -2,14 +2,14 @@
 
 use serde_json::json;
 
-use super::call::{Requests, path_of, repeat};
+use super::call::{Requests, patch_status};
 use super::trouble::Trouble;
 use crate::gang::pods::CHECKPOINT_BY;
 use crate::messages::PodRef;
 
 pub(super) const UNTOLD: &str = "a pod was not told to save its work";
 
-/// Writes onto all pods of a gang when SIGTERM comes. Whoever writes a status may write annotations, and not what a pod runs.
+/// Writes onto all pods of a gang when SIGTERM comes.
 ///
 /// # Errors
 /// The first pod that could not be told, once the others are; one that is gone need not be.
@@ -20,14 +20,9 @@ pub(super) async fn advise(client: &impl Requests, pods: &[PodRef], within_ms: u
     let by = by.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let mut trouble = Ok(());
     for pod in pods {
-        let patch = json!({ "metadata": { "uid": &*pod.uid, "annotations": { CHECKPOINT_BY: by } } });
-        let path = format!("{}/status", path_of(pod));
-        match repeat(client, "PATCH", &path, "application/merge-patch+json", &patch).await {
-            Err(error) if !matches!(error.code(), Some(404 | 409)) && trouble.is_ok() => {
-                trouble = Err(Trouble::new(UNTOLD, pod.to_string(), error));
-            }
-            _ => {}
-        }
+        let patch = json!({ "metadata": { "annotations": { CHECKPOINT_BY: by } } });
+        let told = patch_status(client, pod, patch).await;
+        trouble = trouble.and(told.map_err(|error| Trouble::new(UNTOLD, pod.to_string(), error)));
     }
     trouble
 }

@@ -384,7 +384,7 @@ fn news(now: Timestamp, change: &Change, engine: &Engine) -> Option<News> {
     let told = || sentences::change(now, change, engine);
     Some(match change {
         Change::JobRejected { job, why } => News::Refused(*job, WaitsFor::of_rejection(why), why.to_string()),
-        // The books have to hear of it, whatever there is to say.
+        // The lifecycle has to hear of it, whatever there is to say.
         Change::JobFinished { job, ending } => {
             News::Ended(*job, ending.word(), told().map_or_else(String::new, |(.., why)| why))
         }

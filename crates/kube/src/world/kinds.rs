@@ -90,56 +90,52 @@ pub(crate) trait Sink {
         K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static;
 }
 
+/// Reads a list of a kind that is known in one version alone.
+fn read<K>(
+    sink: &mut impl Sink,
+    client: &Client,
+    list: &'static str,
+    open: impl Fn(&Client) -> (Api<K>, Convert<K>) + Send + Sync + 'static,
+) where
+    K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+{
+    let client = client.clone();
+    sink.read(list, None, move |_| open(&client));
+}
+
 /// What every cluster has.
 pub(crate) fn read_core(client: &Client, sink: &mut impl Sink) {
-    fn core<K>(
-        sink: &mut impl Sink,
-        client: &Client,
-        list: &'static str,
-        open: impl Fn(&Client) -> (Api<K>, Convert<K>) + Send + Sync + 'static,
-    ) where
-        K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
-    {
-        let client = client.clone();
-        sink.read(list, None, move |_| open(&client));
-    }
-    core(sink, client, "nodes", watch::nodes);
-    core(sink, client, "pods", watch::pods);
-    core(sink, client, "namespaces", watch::namespaces);
-    core(sink, client, "poddisruptionbudgets", watch::budgets);
-    core(sink, client, "persistentvolumeclaims", |client| watch::stored(client, Stored::Claim));
-    core(sink, client, "persistentvolumes", |client| watch::stored(client, Stored::Volume));
-    core(sink, client, "storageclasses", |client| watch::stored(client, Stored::Class));
-    core(sink, client, "csidrivers", |client| watch::stored(client, Stored::Driver));
-    core(sink, client, "csinodes", |client| watch::stored(client, Stored::Node));
-    core(sink, client, "csistoragecapacities", |client| watch::stored(client, Stored::Capacity));
-    core(sink, client, "volumeattachments", |client| watch::stored(client, Stored::Attachment));
+    read(sink, client, "nodes", watch::nodes);
+    read(sink, client, "pods", watch::pods);
+    read(sink, client, "namespaces", watch::namespaces);
+    read(sink, client, "poddisruptionbudgets", watch::budgets);
+    read(sink, client, "persistentvolumeclaims", |client| watch::stored(client, Stored::Claim));
+    read(sink, client, "persistentvolumes", |client| watch::stored(client, Stored::Volume));
+    read(sink, client, "storageclasses", |client| watch::stored(client, Stored::Class));
+    read(sink, client, "csidrivers", |client| watch::stored(client, Stored::Driver));
+    read(sink, client, "csinodes", |client| watch::stored(client, Stored::Node));
+    read(sink, client, "csistoragecapacities", |client| watch::stored(client, Stored::Capacity));
+    read(sink, client, "volumeattachments", |client| watch::stored(client, Stored::Attachment));
 }
 
 /// What this one serves.
 pub(crate) fn read_found(client: &Client, kinds: Kinds, sink: &mut impl Sink) {
-    macro_rules! read {
-        ($list:expr, $open:path) => {{
-            let client = client.clone();
-            sink.read($list, None, move |_| $open(&client));
-        }};
-    }
     for kind in &kinds.own {
         match kind.as_str() {
-            "Queue" => read!(QUEUES, watch::queues),
-            "SharePolicy" => read!("sharepolicies", watch::policies),
-            "Fabric" => read!("fabrics", watch::fabrics),
-            "NodeTopology" => read!("nodetopologies", watch::topologies),
+            "Queue" => read(sink, client, QUEUES, watch::queues),
+            "SharePolicy" => read(sink, client, "sharepolicies", watch::policies),
+            "Fabric" => read(sink, client, "fabrics", watch::fabrics),
+            "NodeTopology" => read(sink, client, "nodetopologies", watch::topologies),
             _ => {}
         }
     }
     for kind in &kinds.devices {
         match *kind {
-            "ResourceSlice" => read!(SLICES, devices::slices),
-            "DeviceClass" => read!("deviceclasses", devices::classes),
-            "ResourceClaim" => read!(CLAIMS, devices::claims),
-            "ResourceClaimTemplate" => read!("resourceclaimtemplates", devices::templates),
-            _ => read!("devicetaintrules", devices::rules),
+            "ResourceSlice" => read(sink, client, SLICES, devices::slices),
+            "DeviceClass" => read(sink, client, "deviceclasses", devices::classes),
+            "ResourceClaim" => read(sink, client, CLAIMS, devices::claims),
+            "ResourceClaimTemplate" => read(sink, client, "resourceclaimtemplates", devices::templates),
+            _ => read(sink, client, "devicetaintrules", devices::rules),
         }
     }
     for kind in kinds.gangs {

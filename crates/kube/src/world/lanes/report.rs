@@ -5,11 +5,12 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kube::Client;
+use phalanx_model::NodeName;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::super::call::{CallError, Limited, once, path_of, repeat};
+use super::super::call::{CallError, Limited, once, patch_status};
 use super::super::desk::Message;
 use super::super::explain::Explainer;
 use super::super::groups;
@@ -20,7 +21,6 @@ use super::{LANE_MAX, TOO_MANY, trouble};
 use crate::crd;
 use crate::messages::{PodRef, Provision};
 use crate::recognise::ObjectRef;
-use phalanx_model::NodeName;
 
 /// How many requests of this lane are on their way at once, beside those of the explainer.
 const REPORTS: usize = 4;
@@ -37,7 +37,7 @@ pub(super) struct ReportLane {
     requests: Limited,
     desk: Sender<Message>,
     statuses: Statuses,
-    /// Groups that are being admitted have a place here.
+    /// Each call of this lane that is at work holds a permit.
     room: Arc<Semaphore>,
     /// Nothing where no autoscaler is asked.
     provisioner: Option<UnboundedSender<Asked>>,
@@ -93,14 +93,9 @@ impl ReportLane {
         tokio::spawn(async move {
             for (pod, node) in pods {
                 let node = node.as_ref().map(NodeName::as_str);
-                let patch =
-                    json!({ "metadata": { "uid": &*pod.uid }, "status": { "nominatedNodeName": node } });
-                let path = format!("{}/status", path_of(&pod));
-                match repeat(&requests, "PATCH", &path, "application/merge-patch+json", &patch).await {
-                    Err(error) if !matches!(error.code(), Some(404 | 409)) => {
-                        trouble(&desk, Trouble::new(WHAT, pod.to_string(), error));
-                    }
-                    _ => {}
+                let patch = json!({ "status": { "nominatedNodeName": node } });
+                if let Err(error) = patch_status(&requests, &pod, patch).await {
+                    trouble(&desk, Trouble::new(WHAT, pod.to_string(), error));
                 }
             }
             drop(room);

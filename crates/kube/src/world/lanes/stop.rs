@@ -127,30 +127,35 @@ impl StopLane {
 
     /// Lets an owner go on.
     pub(super) fn resume(&self, owner: Suspend) {
-        const WHAT: &str = "an owner does not go on";
-        let about = owner.object.to_string();
-        let path = suspend::path_of(&owner);
-        let Some(mut begun) = self.begin(None, Some(path)) else { return self.refuse(WHAT, about) };
-        tokio::spawn(async move {
-            begun.is_next().await;
-            let lane = &begun.lane;
-            if let Err(error) = suspend::resume(&lane.requests, &owner).await {
-                trouble(&lane.desk, Trouble::new(WHAT, about, error));
-            }
+        self.of_owner("an owner does not go on", owner, |requests, owner| async move {
+            suspend::resume(&requests, &owner).await
         });
     }
 
     /// Takes from an owner what it says of its suspension.
     pub(super) fn take_sign(&self, owner: Suspend, version: String) {
-        const WHAT: &str = "an owner keeps the sign that it is suspended";
+        self.of_owner("an owner keeps the sign that it is suspended", owner, |requests, owner| async move {
+            suspend::take_sign(&requests, &owner, &version).await
+        });
+    }
+
+    /// Makes a call about an owner, after those about it that began before. `failure` is reported if it fails.
+    fn of_owner<F>(
+        &self,
+        failure: &'static str,
+        owner: Suspend,
+        call: impl FnOnce(Limited, Suspend) -> F + Send + 'static,
+    ) where
+        F: Future<Output = Result<(), CallError>> + Send,
+    {
         let about = owner.object.to_string();
         let path = suspend::path_of(&owner);
-        let Some(mut begun) = self.begin(None, Some(path)) else { return self.refuse(WHAT, about) };
+        let Some(mut begun) = self.begin(None, Some(path)) else { return self.refuse(failure, about) };
         tokio::spawn(async move {
             begun.is_next().await;
             let lane = &begun.lane;
-            if let Err(error) = suspend::take_sign(&lane.requests, &owner, &version).await {
-                trouble(&lane.desk, Trouble::new(WHAT, about, error));
+            if let Err(error) = call(lane.requests.clone(), owner).await {
+                trouble(&lane.desk, Trouble::new(failure, about, error));
             }
         });
     }
