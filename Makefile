@@ -1,6 +1,6 @@
 # The few commands a person needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test swarm swarm-nightly bench-sim bench-kube kube-up kube-demo kube-kills walls fmt deny fuzz clean check-tools wasm-target
+.PHONY: help demo test swarm swarm-nightly bench-sim bench-kube test-kube kube-up kube-demo kube-kills walls fmt deny fuzz clean check-tools wasm-target
 
 CARGO ?= cargo
 RUST_MIN := 1.95
@@ -40,8 +40,15 @@ bench-sim: check-tools ## All tables of the simulator, into bench/RESULTS.md and
 	$(CARGO) run --release -p phalanx-bench -- sim all --into bench/RESULTS.md --page $(TARGET_DIR)/bench-sim.html --picture docs/overload.svg
 	@echo "bench/RESULTS.md, docs/overload.svg and $(TARGET_DIR)/bench-sim.html are written"
 
+# The Kubernetes of all control planes below: 1.37 or 1.36. If it is not set, the newest.
+KUBERNETES ?= $(PHALANX_KUBERNETES)
+test-kube kube-up kube-kills kube-demo bench-kube: export PHALANX_KUBERNETES = $(KUBERNETES)
+
+test-kube: check-tools ## The tests on a real control plane of KUBERNETES (1.37), half an hour (needs Go)
+	$(CARGO) test -p phalanx-tests --test kube
+
 NODES ?= 16
-kube-up: check-tools ## A real Kubernetes control plane with NODES (16) fake GPU nodes, until Ctrl-C (needs Go)
+kube-up: check-tools ## A real control plane of KUBERNETES (1.37) with NODES (16) fake GPU nodes, until Ctrl-C (needs Go)
 	@$(CARGO) run --quiet -p phalanx-controlplane -- up --nodes $(NODES)
 
 kube-kills: check-tools ## The scheduler killed at fifty points on a real control plane (minutes; needs Go)

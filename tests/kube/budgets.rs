@@ -6,7 +6,8 @@ use phalanx_controlplane::Fleet;
 use phalanx_kube::crd;
 use serde_json::{Value, json};
 
-use crate::support::{Cluster, POD_GROUPS, PODS, pod};
+use crate::support::groups::{member, pod_group};
+use crate::support::{Cluster, PODS, pod};
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const POLICIES: &str = "/apis/phalanx.dev/v1alpha1/sharepolicies";
@@ -21,20 +22,11 @@ fn classes(cluster: &Cluster) {
     }
 }
 
-fn group_object(name: &str, size: usize) -> Value {
-    json!({
-        "apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": { "name": name },
-        "spec": { "schedulingPolicy": { "gang": { "minCount": size } } },
-    })
-}
-
 /// Without an owner, on one node where it is said which; each takes half a node.
-fn members(name: &str, size: usize, node: Option<usize>) -> Vec<Value> {
-    let member = |at: usize| {
-        let mut member = pod(&format!("{name}-{at}"), 4);
-        member["metadata"]["labels"] = json!({ "gang": name });
+fn members(name: &str, size: u32, node: Option<usize>) -> Vec<Value> {
+    let member = |at: u32| {
+        let mut member = member(name, at, 4);
         member["spec"]["priorityClassName"] = json!(if name == "high" { "high" } else { "low" });
-        member["spec"]["schedulingGroup"] = json!({ "podGroupName": name });
         member["spec"]["terminationGracePeriodSeconds"] = json!(1);
         if let Some(node) = node {
             member["spec"]["nodeSelector"] = json!({ "kubernetes.io/hostname": Fleet::name(node) });
@@ -44,8 +36,8 @@ fn members(name: &str, size: usize, node: Option<usize>) -> Vec<Value> {
     (0..size).map(member).collect()
 }
 
-fn group(cluster: &Cluster, name: &str, size: usize, node: Option<usize>) {
-    cluster.create(POD_GROUPS, &group_object(name, size));
+fn group(cluster: &Cluster, name: &str, size: u32, node: Option<usize>) {
+    cluster.create_group(&pod_group(name, size));
     for pod in members(name, size, node) {
         cluster.create(PODS, &pod);
     }
@@ -148,9 +140,9 @@ fn pods_that_make_way_are_told_when_sigterm_comes_and_then_have_no_longer_than_t
     cluster.until("a policy", |cluster| cluster.api().post(POLICIES, &policy).ok());
     classes(&cluster);
     cluster.schedule(0);
-    let mut group_of_low = group_object("low", 2);
+    let mut group_of_low = pod_group("low", 2);
     group_of_low["metadata"]["annotations"] = json!({ "phalanx.dev/checkpoint-grace": "4s" });
-    cluster.create(POD_GROUPS, &group_of_low);
+    cluster.create_group(&group_of_low);
     for mut pod in members("low", 2, None) {
         // It needs longer to end than it takes to see that it ends.
         pod["metadata"]["annotations"] = json!({ "controlplane.phalanx.dev/stop-after": "5s" });

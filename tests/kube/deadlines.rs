@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::front::{Fault, Front};
+use crate::support::groups::{member, pod_group};
 use crate::support::record::Record;
-use crate::support::{Cluster, JOBS, POD_GROUPS, PODS, Times, job, pod};
+use crate::support::{Cluster, JOBS, PODS, Times, job};
 
 const TIMES: Times = Times { binding_s: 3, ready_s: 6, vacant_s: 20 };
 
@@ -35,23 +36,8 @@ fn uids(cluster: &Cluster, gang: &str) -> BTreeSet<String> {
 
 /// Pods without an owner.
 fn group(cluster: &Cluster, name: &str, min: u32, pods: u32) {
-    let group = json!({
-        "apiVersion": "scheduling.k8s.io/v1alpha2",
-        "kind": "PodGroup",
-        "metadata": { "name": name },
-        "spec": { "schedulingPolicy": { "gang": { "minCount": min } } },
-    });
-    cluster.create(POD_GROUPS, &group);
-    for at in 0..pods {
-        member(cluster, name, at);
-    }
-}
-
-fn member(cluster: &Cluster, name: &str, at: u32) {
-    let mut member = pod(&format!("{name}-{at}"), 2);
-    member["metadata"]["labels"] = json!({ "gang": name });
-    member["spec"]["schedulingGroup"] = json!({ "podGroupName": name });
-    cluster.create(PODS, &member);
+    cluster.create_group(&pod_group(name, min));
+    cluster.create_members(name, pods, 2);
 }
 
 #[test]
@@ -137,7 +123,7 @@ fn pods_without_an_owner_stay_and_what_to_do_is_said() {
     }
     cluster.until("pods that are gone", |cluster| (cluster.seats().len() == 1).then_some(()));
     for at in 0..2 {
-        member(&cluster, "bare", at);
+        cluster.create(PODS, &member("bare", at, 2));
     }
     cluster.until_runs("bare", 3);
     // Until it was said, and done as it says.

@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 
 use crate::autoscalers;
 use crate::dra_gangs;
-use crate::fabric::{create_members, group};
 use crate::manifests::create;
 use crate::support::audit::{Audit, Need, needs};
+use crate::support::groups::pod_group;
 use crate::support::role::{NAMESPACE, SCHEDULER, USER, read, until_may};
-use crate::support::{Cluster, JOBS, POD_GROUPS, PODS, job, pod};
+use crate::support::{Cluster, JOBS, PODS, job, pod};
 use crate::volcano::{VolcanoJob, until_phase};
 use crate::volumes::{CLAIMS, CLASSES, VOLUMES, claim, class, mounts, volume};
 
@@ -323,8 +323,10 @@ fn the_scheduler_needs_all_of_its_rights_and_no_other() {
     cluster.create(JOBS, &of_class(job("top", 1, 8, &json!({})), "high"));
     cluster.until_runs("top", 1);
     // A group of upstream that waits says so.
-    cluster.create(POD_GROUPS, &group("group", 1, Some("low")));
-    create_members(&cluster, "group", 1, 8);
+    let mut of_low = pod_group("group", 1);
+    of_low["spec"]["priorityClassName"] = json!("low");
+    cluster.create_group(&of_low);
+    cluster.create_members("group", 1, 8);
     tell_others(&cluster, &of_class(job("wide", 2, 8, &json!({})), "high"), "top");
     // What waits is told why; what has had its time is taken away.
     cluster.create(PODS, &of_class(pod("waits", 8), "low"));

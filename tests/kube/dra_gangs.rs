@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 
 use crate::restarts::part;
 use crate::support::front::{Fault, Front};
+use crate::support::groups::pod_group;
 use crate::support::record::Record;
 use crate::support::trap::Trap;
-use crate::support::{Cluster, JOBS, POD_GROUPS, PODS, Seat, Times, assert_disjoint, job, pod};
+use crate::support::{Cluster, JOBS, PODS, Seat, Times, assert_disjoint, job, pod};
 
 const RESOURCE: &str = "/apis/resource.k8s.io/v1";
 pub(crate) const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
@@ -389,11 +390,9 @@ fn a_claim_of_a_group_is_made_once_and_reserved_for_the_group() {
     let mut cluster = cluster(&["A100", "A100"]);
     template(&cluster, "six", 6, None);
     let claims_of = json!([{ "name": "gpus", "resourceClaimTemplateName": "six" }]);
-    let group = json!({
-        "apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": { "name": "team" },
-        "spec": { "schedulingPolicy": { "gang": { "minCount": 3 } }, "resourceClaims": claims_of },
-    });
-    let group = cluster.create(POD_GROUPS, &group);
+    let mut group = pod_group("team", 3);
+    group["spec"]["resourceClaims"] = claims_of.clone();
+    let group = cluster.create_group(&group);
     for at in 0..3 {
         let mut member = pod_of(&format!("team-{at}"), "none");
         member["metadata"]["labels"] = json!({ "gang": "team" });

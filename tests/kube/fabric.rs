@@ -4,7 +4,8 @@ use phalanx_controlplane::Fleet;
 use serde_json::{Value, json};
 
 use crate::queues;
-use crate::support::{Cluster, JOBS, POD_GROUPS, PODS, job, pod};
+use crate::support::groups::pod_group;
+use crate::support::{Cluster, JOBS, job};
 
 pub(crate) const FABRICS: &str = "/apis/phalanx.dev/v1alpha1/fabrics";
 const DEFAULT: &str = "/apis/phalanx.dev/v1alpha1/fabrics/default";
@@ -58,38 +59,6 @@ fn levels_are_those_of_the_fabric_and_a_bad_one_is_said_and_not_used() {
     cluster.until_runs("still", 2);
 }
 
-pub(crate) fn group(name: &str, pods: u32, class: Option<&str>) -> Value {
-    let mut group = json!({
-        "apiVersion": "scheduling.k8s.io/v1alpha2",
-        "kind": "PodGroup",
-        "metadata": { "name": name },
-        "spec": { "schedulingPolicy": { "gang": { "minCount": pods } } },
-    });
-    if let Some(class) = class {
-        group["spec"]["priorityClassName"] = json!(class);
-    }
-    group
-}
-
-pub(crate) fn create_members(cluster: &Cluster, group: &str, pods: u32, gpus: u32) {
-    for at in 0..pods {
-        let mut member = pod(&format!("{group}-{at}"), gpus);
-        member["metadata"]["labels"] = json!({ "gang": group });
-        member["spec"]["schedulingGroup"] = json!({ "podGroupName": group });
-        member["spec"]["terminationGracePeriodSeconds"] = json!(1);
-        cluster.create(PODS, &member);
-    }
-}
-
-/// The condition of a group, once it has this status.
-pub(crate) fn until_group(cluster: &Cluster, name: &str, is: &str) -> Value {
-    cluster.until(&format!("{name} is scheduled: {is}"), |cluster| {
-        let group = cluster.api().get(&format!("{POD_GROUPS}/{name}")).ok()?;
-        let conditions = group["status"]["conditions"].as_array()?.clone();
-        conditions.into_iter().find(|one| one["type"] == "PodGroupScheduled" && one["status"] == is)
-    })
-}
-
 #[test]
 fn the_class_of_a_group_counts_and_the_group_says_whether_it_is_scheduled() {
     let mut cluster = Cluster::of(1);
@@ -99,18 +68,24 @@ fn the_class_of_a_group_counts_and_the_group_says_whether_it_is_scheduled() {
         cluster.create("/apis/scheduling.k8s.io/v1/priorityclasses", &class);
     }
     cluster.schedule(0);
-    cluster.create(POD_GROUPS, &group("first", 2, Some("low")));
-    create_members(&cluster, "first", 2, 4);
+    let scheduled = cluster.scheduled_condition();
+    let group_of = |name: &str, min: u32, class: &str| {
+        let mut group = pod_group(name, min);
+        group["spec"]["priorityClassName"] = json!(class);
+        group
+    };
+    cluster.create_group(&group_of("first", 2, "low"));
+    cluster.create_members("first", 2, 4);
     cluster.until_runs("first", 2);
-    assert_eq!(until_group(&cluster, "first", "True")["reason"], "Scheduled");
-    cluster.create(POD_GROUPS, &group("waits", 1, Some("low")));
-    create_members(&cluster, "waits", 1, 8);
-    let condition = until_group(&cluster, "waits", "False");
+    assert_eq!(cluster.until_group("first", scheduled, "True")["reason"], "Scheduled");
+    cluster.create_group(&group_of("waits", 1, "low"));
+    cluster.create_members("waits", 1, 8);
+    let condition = cluster.until_group("waits", scheduled, "False");
     assert_eq!(condition["reason"], "Unschedulable", "{condition:#}");
     assert_ne!(condition["message"], "", "{condition:#}");
     // Its pods say nothing of priority: their group does.
-    cluster.create(POD_GROUPS, &group("second", 1, Some("high")));
-    create_members(&cluster, "second", 1, 8);
+    cluster.create_group(&group_of("second", 1, "high"));
+    cluster.create_members("second", 1, 8);
     cluster.until_runs("second", 1);
-    until_group(&cluster, "second", "True");
+    cluster.until_group("second", scheduled, "True");
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use phalanx_controlplane::Fleet;
 use serde_json::json;
 
-use crate::support::{Cluster, JOBS, POD_GROUPS, PODS, assert_disjoint, job, pod};
+use crate::support::groups::{member, pod_group};
+use crate::support::{Cluster, JOBS, PODS, assert_disjoint, job, pod};
 
 /// Its pods run until they are deleted.
 fn forever() -> serde_json::Value {
@@ -65,16 +66,9 @@ fn what_can_never_fit_waits_with_a_reason_and_starts_when_nodes_come() {
 fn a_pod_group_is_kept_inside_the_rack_that_it_requires() {
     // Racks of 32 nodes: the second begins with node 32.
     let mut cluster = Cluster::of(36);
-    let group = json!({
-        "apiVersion": "scheduling.k8s.io/v1alpha2",
-        "kind": "PodGroup",
-        "metadata": { "name": "tight" },
-        "spec": {
-            "schedulingPolicy": { "gang": { "minCount": 4 } },
-            "schedulingConstraints": { "topology": [{ "key": Fleet::RACK }] },
-        },
-    });
-    cluster.create(POD_GROUPS, &group);
+    let mut group = pod_group("tight", 4);
+    group["spec"]["schedulingConstraints"] = json!({ "topology": [{ "key": Fleet::RACK }] });
+    cluster.create_group(&group);
     // The first rack has room for three of four.
     for node in 0..29 {
         let mut taken = pod(&format!("taken-{node}"), 8);
@@ -82,20 +76,14 @@ fn a_pod_group_is_kept_inside_the_rack_that_it_requires() {
         taken["spec"]["nodeName"] = json!(Fleet::name(node));
         cluster.create(PODS, &taken);
     }
-    let member = |at: u32| {
-        let mut member = pod(&format!("tight-{at}"), 8);
-        member["metadata"]["labels"] = json!({ "gang": "tight" });
-        member["spec"]["schedulingGroup"] = json!({ "podGroupName": "tight" });
-        member
-    };
-    (0..4).for_each(|at| drop(cluster.create(PODS, &member(at))));
+    cluster.create_members("tight", 4, 8);
     cluster.schedule(0);
     let seats = cluster.until_runs("tight", 4);
     let nodes: BTreeSet<_> = seats.iter().filter_map(|seat| seat.node.clone()).collect();
     let second: BTreeSet<_> = (32..36).map(Fleet::name).collect();
     assert_eq!(nodes, second);
     // What joins has to be there too, and waits for a node of that rack where the other has room.
-    cluster.create(PODS, &member(4));
+    cluster.create(PODS, &member("tight", 4, 8));
     cluster.until_explained("tight-4", "of PodGroup default/tight");
     cluster.create("/api/v1/nodes", &Fleet::new(37).node(36));
     let seats = cluster.until_runs("tight", 5);
@@ -214,26 +202,14 @@ fn a_gang_whose_node_is_lost_starts_again_as_a_whole() {
 fn pods_that_come_to_a_group_that_runs_start_by_themselves_also_after_a_restart() {
     let mut cluster = Cluster::of(2);
     let scheduler = cluster.schedule(0);
-    let group = json!({
-        "apiVersion": "scheduling.k8s.io/v1alpha2",
-        "kind": "PodGroup",
-        "metadata": { "name": "grows" },
-        "spec": { "schedulingPolicy": { "gang": { "minCount": 2 } } },
-    });
-    cluster.create(POD_GROUPS, &group);
-    let member = |at: u32| {
-        let mut member = pod(&format!("grows-{at}"), 2);
-        member["metadata"]["labels"] = json!({ "gang": "grows" });
-        member["spec"]["schedulingGroup"] = json!({ "podGroupName": "grows" });
-        member
-    };
-    (0..2).for_each(|at| drop(cluster.create(PODS, &member(at))));
+    cluster.create_group(&pod_group("grows", 2));
+    cluster.create_members("grows", 2, 2);
     cluster.until_runs("grows", 2);
-    cluster.create(PODS, &member(2));
+    cluster.create(PODS, &member("grows", 2, 2));
     cluster.until_runs("grows", 3);
     cluster.kill(scheduler);
     cluster.schedule(0);
-    cluster.create(PODS, &member(3));
+    cluster.create(PODS, &member("grows", 3, 2));
     let seats = cluster.until_runs("grows", 4);
     assert_disjoint(&seats);
     let ranks: Vec<Option<u32>> = seats.iter().map(|seat| seat.rank).collect();
@@ -277,17 +253,9 @@ fn a_pod_whose_priority_evicts_nobody_waits_for_what_runs() {
 #[test]
 fn a_gang_starts_when_the_last_scheduling_gate_of_its_pods_is_gone() {
     let mut cluster = Cluster::of(1);
-    let group = json!({
-        "apiVersion": "scheduling.k8s.io/v1alpha2",
-        "kind": "PodGroup",
-        "metadata": { "name": "gated" },
-        "spec": { "schedulingPolicy": { "gang": { "minCount": 2 } } },
-    });
-    cluster.create(POD_GROUPS, &group);
+    cluster.create_group(&pod_group("gated", 2));
     for at in 0..2 {
-        let mut member = pod(&format!("gated-{at}"), 2);
-        member["metadata"]["labels"] = json!({ "gang": "gated" });
-        member["spec"]["schedulingGroup"] = json!({ "podGroupName": "gated" });
+        let mut member = member("gated", at, 2);
         if at == 1 {
             member["spec"]["schedulingGates"] = json!([{ "name": "example.com/quota" }]);
         }

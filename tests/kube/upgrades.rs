@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use crate::health::unwatched;
 use crate::support::front::{Fault, Front};
-use crate::support::{Cluster, POD_GROUPS, PODS, Times, pod};
+use crate::support::groups::pod_group;
+use crate::support::{Cluster, PODS, Times, pod};
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const GROUP: &str = "scheduling.x-k8s.io";
@@ -97,16 +98,8 @@ fn kinds_that_cannot_be_read_are_named_and_only_what_depends_on_them_waits() {
     });
     // The Job controller makes a group for each Job: this pod is of none.
     cluster.create(PODS, &pod("alone", 2));
-    let group = json!({ "apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup",
-        "metadata": { "name": "pair" },
-        "spec": { "schedulingPolicy": { "gang": { "minCount": 2 } } } });
-    cluster.create(POD_GROUPS, &group);
-    for at in 0..2 {
-        let mut member = pod(&format!("pair-{at}"), 2);
-        member["metadata"]["labels"] = json!({ "gang": "pair" });
-        member["spec"]["schedulingGroup"] = json!({ "podGroupName": "pair" });
-        cluster.create(PODS, &member);
-    }
+    cluster.create_group(&pod_group("pair", 2));
+    cluster.create_members("pair", 2, 2);
     let began = Instant::now();
     cluster.schedule_through(&front, 0, Times::default());
     cluster.until_runs("alone", 1);

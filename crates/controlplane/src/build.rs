@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::error::Error;
-use crate::program::{Program, Source};
+use crate::program::Source;
 
 /// The end of the compiler's output that an error shows.
 const OUTPUT_LINES: usize = 30;
 
-/// The executable of `program`, which is built first when it is not there: minutes, once for each version.
+/// The executable of a program, which is built first when it is not there: minutes, once for each version.
 ///
 /// It lies in `$XDG_CACHE_HOME/phalanx/controlplane/NAME-VERSION/NAME` (`~/.cache` where that is not set).
 ///
 /// # Errors
 /// When Go is missing, the build fails or the cache cannot be written.
-pub fn binary(program: impl Into<Source>) -> Result<PathBuf, Error> {
-    let source = program.into();
+pub fn binary(source: impl Into<Source>) -> Result<PathBuf, Error> {
+    let source = source.into();
     let home = cache()?.join(format!("{}-{}", source.name, source.version));
     let executable = home.join(source.name);
     if executable.exists() {
@@ -34,8 +34,8 @@ pub fn binary(program: impl Into<Source>) -> Result<PathBuf, Error> {
 }
 
 /// The CRDs that the training operator needs beside itself, one YAML file each.
-pub(crate) fn crds() -> Result<Vec<PathBuf>, Error> {
-    let executable = binary(Program::TrainingOperator)?;
+pub(crate) fn crds(operator: Source) -> Result<Vec<PathBuf>, Error> {
+    let executable = binary(operator)?;
     let folder = executable.with_file_name("crds");
     let mut files = Vec::new();
     for entry in fs::read_dir(&folder).map_err(Error::io("read", &folder))? {

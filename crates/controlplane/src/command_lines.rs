@@ -2,18 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::kubernetes::KubernetesVersion;
 use crate::program::Program;
-
-/// Off by default in 1.36, and what a gang scheduler has to work with.
-const FEATURES: &[&str] = &[
-    "GenericWorkload",
-    "GangScheduling",
-    "TopologyAwareWorkloadScheduling",
-    "WorkloadAwarePreemption",
-    "WorkloadWithJob",
-    "DRAWorkloadResourceClaims",
-    "DRADeviceTaintRules",
-];
 
 /// The client limits of every program, so that what is measured is the program.
 const REQUESTS_PER_SECOND: u32 = 5_000;
@@ -32,6 +22,7 @@ rules:
 /// Where everything is: ports on loopback and files in the state folder.
 #[derive(Debug)]
 pub(crate) struct Layout {
+    pub(crate) kubernetes: KubernetesVersion,
     pub(crate) folder: PathBuf,
     pub(crate) etcd: u16,
     pub(crate) etcd_peers: u16,
@@ -77,9 +68,10 @@ impl Layout {
         self.folder.join(format!("{user}.kubeconfig"))
     }
 
-    /// Where the program says that it is ready; the controller manager's health is that of its controllers.
-    pub(crate) fn health(&self, program: Program) -> (String, &'static str) {
-        match program {
+    /// Where the program says that it is ready; the controller manager's health is that of its controllers. Nothing for
+    /// what runs on nodes.
+    pub(crate) fn health(&self, program: Program) -> Option<(String, &'static str)> {
+        Some(match program {
             Program::Etcd => (format!("http://127.0.0.1:{}", self.etcd), "/readyz"),
             Program::ApiServer => (self.server(), "/readyz"),
             Program::ControllerManager => {
@@ -88,7 +80,8 @@ impl Layout {
             Program::KubeScheduler => (format!("https://127.0.0.1:{}", self.kube_scheduler), "/readyz"),
             Program::Kwok => (format!("http://127.0.0.1:{}", self.kwok), "/healthz"),
             Program::TrainingOperator => (format!("http://127.0.0.1:{}", self.training_operator), "/readyz"),
-        }
+            Program::Kubelet => return None,
+        })
     }
 
     /// The user that the program is, in the API; the training operator and kwok may do everything.
@@ -111,8 +104,9 @@ impl Layout {
         }
     }
 
-    pub(crate) fn arguments(&self, program: Program) -> Vec<String> {
-        match program {
+    /// Nothing for what runs on nodes.
+    pub(crate) fn arguments(&self, program: Program) -> Option<Vec<String>> {
+        Some(match program {
             Program::Etcd => self.etcd(),
             Program::ApiServer => self.api_server(),
             Program::ControllerManager => self.controller_manager(),
@@ -121,7 +115,13 @@ impl Layout {
             Program::TrainingOperator => {
                 vec![format!("--health-probe-bind-address=127.0.0.1:{}", self.training_operator)]
             }
-        }
+            Program::Kubelet => return None,
+        })
+    }
+
+    fn features(&self) -> String {
+        let features = self.kubernetes.features().iter();
+        features.map(|feature| format!("{feature}=true")).collect::<Vec<_>>().join(",")
     }
 
     fn etcd(&self) -> Vec<String> {
@@ -147,6 +147,8 @@ impl Layout {
             format!("--etcd-servers=http://127.0.0.1:{}", self.etcd),
             "--bind-address=127.0.0.1".to_owned(),
             "--advertise-address=127.0.0.1".to_owned(),
+            // No pod reaches this address as the Service `kubernetes`, and 1.37 refuses to publish one on loopback.
+            "--endpoint-reconciler-type=none".to_owned(),
             format!("--secure-port={}", self.api_server),
             format!("--cert-dir={}", show(&self.folder.join("certificates"))),
             "--service-cluster-ip-range=10.0.0.0/16".to_owned(),
@@ -156,8 +158,9 @@ impl Layout {
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
             "--authorization-mode=RBAC".to_owned(),
             format!("--token-auth-file={}", show(&self.tokens())),
+            // With what is off by default: `scheduling.k8s.io` beyond `v1` among it.
             "--runtime-config=api/all=true".to_owned(),
-            format!("--feature-gates={}", features()),
+            format!("--feature-gates={}", self.features()),
             "--max-requests-inflight=3000".to_owned(),
             "--max-mutating-requests-inflight=1000".to_owned(),
             "--allow-privileged=true".to_owned(),
@@ -192,7 +195,7 @@ impl Layout {
             format!("--kube-api-qps={REQUESTS_PER_SECOND}"),
             format!("--kube-api-burst={REQUESTS_PER_SECOND}"),
             "--concurrent-job-syncs=20".to_owned(),
-            format!("--feature-gates={}", features()),
+            format!("--feature-gates={}", self.features()),
         ];
         if !self.has_kubelets {
             arguments.push("--controllers=*,-node-lifecycle-controller".to_owned());
@@ -206,7 +209,7 @@ impl Layout {
             "--bind-address=127.0.0.1".to_owned(),
             format!("--secure-port={}", self.kube_scheduler),
             format!("--cert-dir={}", show(&self.folder.join("scheduler"))),
-            format!("--feature-gates={}", features()),
+            format!("--feature-gates={}", self.features()),
         ]
     }
 
@@ -252,10 +255,6 @@ impl Layout {
             format!("--server-address=127.0.0.1:{}", self.kwok),
         ]
     }
-}
-
-fn features() -> String {
-    FEATURES.iter().map(|feature| format!("{feature}=true")).collect::<Vec<_>>().join(",")
 }
 
 /// Paths of the state folder are made here, of ASCII.

@@ -19,6 +19,8 @@ pub enum Error {
     Render { program: &'static str, folder: PathBuf, output: String },
     #[error("cannot {what} {path}: {source}")]
     Io { what: &'static str, path: PathBuf, source: io::Error },
+    #[error("expected Kubernetes 1.36 or 1.37 in PHALANX_KUBERNETES, found {0:?}")]
+    UnknownKubernetes(String),
     #[error("there is no folder for built programs: set XDG_CACHE_HOME or HOME")]
     NoCache,
     #[error("no free port was found between {first} and {last} on 127.0.0.1")]

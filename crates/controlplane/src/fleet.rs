@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::api::Api;
 use crate::error::Error;
+use crate::kubernetes::KubernetesVersion;
 
 /// The resource of GPUs.
 pub const GPU: &str = "nvidia.com/gpu";
@@ -87,6 +88,8 @@ impl Fleet {
             "pods": "110",
             GPU: self.gpus.to_string(),
         });
+        // No control plane starts while the variable names another version.
+        let kubelets = KubernetesVersion::chosen().unwrap_or_default();
         let condition = |kind: &str, status: &str, reason: &str| {
             json!({"type": kind, "status": status, "reason": reason,
                 "lastHeartbeatTime": null, "lastTransitionTime": null})
@@ -112,7 +115,7 @@ impl Fleet {
                 "nodeInfo": {
                     "architecture": "amd64", "operatingSystem": "linux", "bootID": "", "machineID": "",
                     "systemUUID": "", "kernelVersion": "", "osImage": "", "containerRuntimeVersion": "",
-                    "kubeletVersion": "v1.36.3", "kubeProxyVersion": "",
+                    "kubeletVersion": kubelets.release(), "kubeProxyVersion": "",
                 },
             },
         })

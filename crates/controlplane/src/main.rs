@@ -6,9 +6,13 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use nix::sys::signal::{SigSet, Signal};
-use phalanx_controlplane::{ControlPlane, Error, Fleet, Options, Program, Renderer, binary};
+use phalanx_controlplane::{
+    ControlPlane, Error, Fleet, KubernetesVersion, Options, Program, Renderer, binary,
+};
 
 /// A real Kubernetes control plane on this machine, with fake GPU nodes.
+///
+/// PHALANX_KUBERNETES chooses its version: 1.36, or 1.37 by default.
 #[derive(Parser)]
 #[command(version, about)]
 struct Arguments {
@@ -20,7 +24,7 @@ struct Arguments {
 enum Verb {
     /// Start one and keep it until Ctrl-C
     Up(Up),
-    /// Build all programs that are not there yet
+    /// Build all programs of a control plane that are not there yet
     Build,
 }
 
@@ -82,7 +86,8 @@ fn up(arguments: &Up) -> Result<(), Error> {
         ..Fleet::new(arguments.nodes as usize)
     };
     fleet.create(plane.api())?;
-    println!("Kubernetes {} with {} nodes of {} GPUs", Program::ApiServer.version(), fleet.nodes, fleet.gpus);
+    let release = plane.kubernetes().release();
+    println!("Kubernetes {release} with {} nodes of {} GPUs", fleet.nodes, fleet.gpus);
     println!("racks are {}, blocks are {}", Fleet::RACK, Fleet::BLOCK);
     println!("  export KUBECONFIG={}", plane.kubeconfig().display());
     println!("Logs are in {}. Ctrl-C ends it.", plane.folder().display());
@@ -91,15 +96,10 @@ fn up(arguments: &Up) -> Result<(), Error> {
 }
 
 fn build() -> Result<(), Error> {
-    for program in [
-        Program::Etcd,
-        Program::ApiServer,
-        Program::ControllerManager,
-        Program::KubeScheduler,
-        Program::Kwok,
-        Program::TrainingOperator,
-    ] {
-        println!("{}", binary(program)?.display());
+    let kubernetes = KubernetesVersion::chosen()?;
+    // The kubelet is built for the tests that need it: it takes minutes too.
+    for program in Program::ALL.into_iter().filter(|program| *program != Program::Kubelet) {
+        println!("{}", binary(program.source(kubernetes))?.display());
     }
     for renderer in [Renderer::Helm, Renderer::Kustomize] {
         println!("{}", binary(renderer)?.display());

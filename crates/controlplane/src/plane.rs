@@ -13,6 +13,7 @@ use crate::api::Api;
 use crate::build::{binary, cache, crds};
 use crate::command_lines::Layout;
 use crate::error::Error;
+use crate::kubernetes::KubernetesVersion;
 use crate::ports::{self, Port};
 use crate::process::{Keeper, Process};
 use crate::program::Program;
@@ -28,6 +29,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// What a control plane consists of beside etcd and kube-apiserver.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
+    /// By default the version that [`KubernetesVersion::chosen`] gives.
+    pub kubernetes: Option<KubernetesVersion>,
     /// kube-controller-manager: jobs, service accounts, garbage collection, taints of nodes. Without it pods need no
     /// service account and new nodes get no taint.
     pub controller_manager: bool,
@@ -71,13 +74,14 @@ impl ControlPlane {
     /// # Errors
     /// When a program cannot be built, ends, or is not ready in time; what was started is ended then.
     pub fn start(options: &Options) -> Result<Self, Error> {
+        let kubernetes = options.kubernetes.map_or_else(KubernetesVersion::chosen, Ok)?;
         let mut programs = BTreeMap::new();
         for program in asked(options) {
-            programs.insert(program, binary(program)?);
+            programs.insert(program, binary(program.source(kubernetes))?);
         }
         let folder = tempfile::Builder::new().prefix("phalanx-controlplane-").tempdir();
         let folder = folder.map_err(Error::io("create a folder in", std::env::temp_dir()))?;
-        let (layout, ports) = lay_out(folder.path(), options)?;
+        let (layout, ports) = lay_out(folder.path(), kubernetes, options)?;
         write_users(&layout, &options.users)?;
         let mut keeper = Keeper::start(folder.path())?;
         let mut processes = BTreeMap::new();
@@ -112,10 +116,10 @@ impl ControlPlane {
     /// Starts a program of the options again that was stopped, or one beyond them, and waits until it is ready.
     ///
     /// # Errors
-    /// When it cannot be built, ends, or is not ready in time.
+    /// When it cannot be built, ends, or is not ready in time; or when it is a program of nodes.
     pub fn run(&mut self, program: Program) -> Result<(), Error> {
         self.stop(program);
-        self.programs.insert(program, binary(program)?);
+        self.programs.insert(program, binary(program.source(self.layout.kubernetes))?);
         let mut process = start(program, &self.programs, &self.layout, &mut self.keeper)?;
         wait(program, &self.layout, &mut process)?;
         self.processes.insert(program, process);
@@ -140,6 +144,12 @@ impl ControlPlane {
     #[must_use]
     pub fn pid(&self, program: Program) -> Option<u32> {
         self.processes.get(&program).map(Process::pid)
+    }
+
+    /// The version of its API server, controllers and scheduler.
+    #[must_use]
+    pub fn kubernetes(&self) -> KubernetesVersion {
+        self.layout.kubernetes
     }
 
     /// The API, as somebody who may do everything.
@@ -199,7 +209,7 @@ impl ControlPlane {
     }
 
     fn create_crds(&self) -> Result<(), Error> {
-        for file in crds()? {
+        for file in crds(Program::TrainingOperator.source(self.layout.kubernetes))? {
             let text = fs::read_to_string(&file).map_err(Error::io("read", &file))?;
             self.api.post_yaml("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &text)?;
         }
@@ -237,7 +247,11 @@ fn asked(options: &Options) -> Vec<Program> {
     [Program::Etcd, Program::ApiServer].into_iter().chain(others).collect()
 }
 
-fn lay_out(folder: &Path, options: &Options) -> Result<(Layout, Vec<Port>), Error> {
+fn lay_out(
+    folder: &Path,
+    kubernetes: KubernetesVersion,
+    options: &Options,
+) -> Result<(Layout, Vec<Port>), Error> {
     let locks = cache()?.join("ports");
     let mut ports = Vec::new();
     let mut next = || -> Result<u16, Error> {
@@ -247,6 +261,7 @@ fn lay_out(folder: &Path, options: &Options) -> Result<(Layout, Vec<Port>), Erro
         Ok(number)
     };
     let layout = Layout {
+        kubernetes,
         folder: folder.to_path_buf(),
         etcd: next()?,
         etcd_peers: next()?,
@@ -312,7 +327,7 @@ fn start(
         fs::write(&path, text).map_err(Error::io("write", &path))?;
     }
     let mut command = Command::new(executable);
-    command.args(layout.arguments(program));
+    command.args(layout.arguments(program).ok_or(Error::NotThere { program })?);
     command.current_dir(&layout.folder);
     if program == Program::TrainingOperator {
         command.env("KUBECONFIG", layout.kubeconfig(Layout::user(program)));
@@ -323,7 +338,7 @@ fn start(
 
 /// Until the program says that it is ready.
 fn wait(program: Program, layout: &Layout, process: &mut Process) -> Result<(), Error> {
-    let (server, path) = layout.health(program);
+    let (server, path) = layout.health(program).ok_or(Error::NotThere { program })?;
     let api = Api::unverified(&server);
     until(program, process, || api.text(path).map(|_| ()).map_err(|e| e.to_string()))
 }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::kubernetes::KubernetesVersion;
+
 /// The oldest Go that builds all of them.
 pub(crate) const GO: &str = "1.26";
 
@@ -40,6 +42,8 @@ pub enum Program {
     ApiServer,
     ControllerManager,
     KubeScheduler,
+    /// The real one, for one node; Kubernetes 1.37 alone.
+    Kubelet,
     /// Plays the kubelets of fake nodes.
     Kwok,
     /// The job controllers of kubeflow: PyTorchJob, MPIJob, TFJob and others.
@@ -47,6 +51,16 @@ pub enum Program {
 }
 
 impl Program {
+    pub const ALL: [Self; 7] = [
+        Self::Etcd,
+        Self::ApiServer,
+        Self::ControllerManager,
+        Self::KubeScheduler,
+        Self::Kubelet,
+        Self::Kwok,
+        Self::TrainingOperator,
+    ];
+
     /// As its file is called.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -55,17 +69,33 @@ impl Program {
             Self::ApiServer => "kube-apiserver",
             Self::ControllerManager => "kube-controller-manager",
             Self::KubeScheduler => "kube-scheduler",
+            Self::Kubelet => "kubelet",
             Self::Kwok => "kwok",
             Self::TrainingOperator => "training-operator",
         }
     }
 
-    /// The version of its module; `go.mod` in its folder says the same, which a test holds.
+    /// What it is built from for a control plane of a version; programs that are no part of Kubernetes have one version.
     #[must_use]
-    pub fn version(self) -> &'static str {
+    pub fn source(self, kubernetes: KubernetesVersion) -> Source {
+        let version = self.version(kubernetes);
+        Source {
+            name: self.name(),
+            version,
+            module: self.module(),
+            package: self.package(),
+            folder: self.folder(kubernetes),
+            linker_flags: self.linker_flags(version),
+            crds: (self == Self::TrainingOperator).then_some("manifests/base/crds"),
+        }
+    }
+
+    /// The version of its module; `go.mod` in its folder says the same, which a test holds.
+    fn version(self, kubernetes: KubernetesVersion) -> &'static str {
         match self {
             Self::Etcd => "v3.6.6",
-            Self::ApiServer | Self::ControllerManager | Self::KubeScheduler => "v1.36.3",
+            Self::ApiServer | Self::ControllerManager | Self::KubeScheduler => kubernetes.release(),
+            Self::Kubelet => KubernetesVersion::V1_37.release(),
             Self::Kwok => "v0.8.0",
             Self::TrainingOperator => "v1.8.1",
         }
@@ -75,7 +105,9 @@ impl Program {
     fn module(self) -> &'static str {
         match self {
             Self::Etcd => "go.etcd.io/etcd/server/v3",
-            Self::ApiServer | Self::ControllerManager | Self::KubeScheduler => "k8s.io/kubernetes",
+            Self::ApiServer | Self::ControllerManager | Self::KubeScheduler | Self::Kubelet => {
+                "k8s.io/kubernetes"
+            }
             Self::Kwok => "sigs.k8s.io/kwok",
             Self::TrainingOperator => "github.com/kubeflow/training-operator",
         }
@@ -90,20 +122,22 @@ impl Program {
         }
     }
 
-    fn folder(self) -> PathBuf {
-        go_folder(match self {
-            Self::Etcd => "etcd",
-            Self::ApiServer | Self::ControllerManager | Self::KubeScheduler => "kubernetes",
-            Self::Kwok => "kwok",
-            Self::TrainingOperator => "training-operator",
-        })
+    fn folder(self, kubernetes: KubernetesVersion) -> PathBuf {
+        match self {
+            Self::Etcd => go_folder("etcd"),
+            Self::ApiServer | Self::ControllerManager | Self::KubeScheduler => {
+                go_folder("kubernetes").join(kubernetes.name())
+            }
+            Self::Kubelet => go_folder("kubernetes").join(KubernetesVersion::V1_37.name()),
+            Self::Kwok => go_folder("kwok"),
+            Self::TrainingOperator => go_folder("training-operator"),
+        }
     }
 
     /// With the version that the program tells of itself.
-    fn linker_flags(self) -> String {
-        let version = self.version();
+    fn linker_flags(self, version: &str) -> String {
         match self {
-            Self::ApiServer | Self::ControllerManager | Self::KubeScheduler => {
+            Self::ApiServer | Self::ControllerManager | Self::KubeScheduler | Self::Kubelet => {
                 let mut numbers = version.trim_start_matches('v').split('.');
                 let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
                 let of = "k8s.io/component-base/version";
@@ -114,20 +148,6 @@ impl Program {
             }
             Self::Kwok => format!("-X sigs.k8s.io/kwok/pkg/consts.Version={version}"),
             Self::Etcd | Self::TrainingOperator => String::new(),
-        }
-    }
-}
-
-impl From<Program> for Source {
-    fn from(program: Program) -> Self {
-        Self {
-            name: program.name(),
-            version: program.version(),
-            module: program.module(),
-            package: program.package(),
-            folder: program.folder(),
-            linker_flags: program.linker_flags(),
-            crds: (program == Program::TrainingOperator).then_some("manifests/base/crds"),
         }
     }
 }
@@ -145,16 +165,11 @@ mod tests {
 
     #[test]
     fn the_versions_are_those_of_the_go_modules() {
-        let programs = [
-            Program::Etcd,
-            Program::ApiServer,
-            Program::ControllerManager,
-            Program::KubeScheduler,
-            Program::Kwok,
-            Program::TrainingOperator,
-        ];
+        let programs = KubernetesVersion::ALL
+            .into_iter()
+            .flat_map(|version| Program::ALL.map(|program| program.source(version)));
         let renderers = [Renderer::Helm, Renderer::Kustomize].map(Source::from);
-        for source in programs.map(Source::from).into_iter().chain(renderers) {
+        for source in programs.chain(renderers) {
             let file = source.folder.join("go.mod");
             let text = std::fs::read_to_string(&file).unwrap();
             let line = format!("{} {}", source.module, source.version);

@@ -5,7 +5,8 @@ use std::process::Command;
 
 use crate::build::{binary, last_lines};
 use crate::error::Error;
-use crate::program::{Program, Source, go_folder};
+use crate::kubernetes::KubernetesVersion;
+use crate::program::{Source, go_folder};
 
 /// The end of what a program said, in lines, that an error shows.
 const OUTPUT_LINES: usize = 30;
@@ -56,8 +57,9 @@ pub fn kustomization(folder: &Path) -> Result<String, Error> {
 /// # Errors
 /// When Helm cannot be built, or does not take the chart or the values.
 pub fn chart(folder: &Path, release: &str, namespace: &str, values: &[&str]) -> Result<String, Error> {
+    let kubernetes = KubernetesVersion::chosen()?;
     render(Renderer::Helm, folder, |helm| {
-        helm.args([release, namespace, Program::ApiServer.version()]).arg(folder).args(values)
+        helm.args([release, namespace, kubernetes.release()]).arg(folder).args(values)
     })
 }
 

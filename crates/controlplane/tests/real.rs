@@ -52,7 +52,7 @@ fn pods_on_fake_nodes_run_and_nothing_is_left_when_it_is_dropped() {
     let plane = ControlPlane::start(&options).unwrap();
     let api = plane.api();
     let version = api.get("/version").unwrap();
-    assert_eq!(version["gitVersion"], Program::ApiServer.version());
+    assert_eq!(version["gitVersion"], plane.kubernetes().release());
     Fleet::new(3).create(api).unwrap();
     assert_eq!(api.get("/api/v1/nodes").unwrap()["items"].as_array().unwrap().len(), 3);
 
@@ -143,12 +143,13 @@ fn kube_scheduler_places_a_gang_of_a_pod_group_in_one_rack() {
     let api = plane.api();
     let fleet = Fleet { nodes_per_rack: 2, ..Fleet::new(4) };
     fleet.create(api).unwrap();
-    let group = json!({"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup",
+    let version = plane.kubernetes().pod_group_version();
+    let group = json!({"apiVersion": format!("scheduling.k8s.io/{version}"), "kind": "PodGroup",
         "metadata": {"name": "gang"},
         "spec": {
             "schedulingPolicy": {"gang": {"minCount": 2}},
             "schedulingConstraints": {"topology": [{"key": Fleet::RACK}]}}});
-    api.post("/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups", &group).unwrap();
+    api.post(&format!("/apis/scheduling.k8s.io/{version}/namespaces/default/podgroups"), &group).unwrap();
     for name in ["gang-0", "gang-1"] {
         let mut member = pod(name, "", &json!({}));
         member["spec"]["schedulingGroup"] = json!({"podGroupName": "gang"});

@@ -2,6 +2,7 @@
 
 pub(crate) mod audit;
 pub(crate) mod front;
+pub(crate) mod groups;
 pub(crate) mod kinds;
 pub(crate) mod record;
 pub(crate) mod role;
@@ -26,7 +27,6 @@ use front::Front;
 
 pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
 pub(crate) const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
-pub(crate) const POD_GROUPS: &str = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups";
 
 /// Far beyond what any of this takes; only what hangs gets there.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -307,10 +307,8 @@ impl Cluster {
                     format!("{:?} {}", seat(pod), waits.map_or(&Value::Null, |one| &one["message"]))
                 });
                 let seats: Vec<String> = told.collect();
-                panic!(
-                    "{what} did not happen; the scheduler said:\n{log}\nand pods are\n{}",
-                    seats.join("\n")
-                );
+                let (seats, groups) = (seats.join("\n"), self.told_on_groups());
+                panic!("{what} did not happen; the scheduler said:\n{log}\nand pods are\n{seats}\n{groups}");
             }
             std::thread::sleep(Duration::from_millis(50));
         }
