@@ -24,6 +24,7 @@ mod events;
 mod fabric;
 mod faults;
 mod gangs;
+mod groups;
 mod health;
 #[path = "../../crates/kube/tests/kubelet/mod.rs"]
 mod kubelet;

@@ -153,13 +153,10 @@ pub enum Call {
     FabricStatus {
         status: Box<crd::FabricStatus>,
     },
-    /// Says on a group of upstream whether it is scheduled.
+    /// Sets a condition of a group of upstream.
     Group {
         about: ObjectRef,
-        is_scheduled: bool,
-        /// Of the condition, while it is not.
-        reason: &'static str,
-        message: Arc<str>,
+        condition: GroupCondition,
     },
     /// Says on a group of Volcano how it stands.
     VolcanoStatus {
@@ -281,6 +278,24 @@ pub enum Stored {
     Attachment(String, Option<Box<VolumeAttachment>>),
 }
 
+/// A condition of a group of upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupCondition {
+    pub of: ConditionOf,
+    pub is_true: bool,
+    pub reason: &'static str,
+    pub message: Arc<str>,
+}
+
+/// What a condition of a group is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ConditionOf {
+    /// Whether its pods have nodes; from Kubernetes 1.37 on whether they ever had.
+    Scheduled,
+    /// Whether it is preempted, and was not started again since.
+    Disruption,
+}
+
 /// What would let it start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitsFor {
@@ -301,6 +316,12 @@ impl WaitsFor {
     pub(crate) const NEARER: Self = Self::Other("NearerWait");
     /// Its gang starts, or has started, without it.
     pub(crate) const GANG: Self = Self::Other("GangStarted");
+
+    /// As conditions of upstream's groups have it, which know two reasons.
+    #[must_use]
+    pub fn group_reason(self) -> &'static str {
+        if self == Self::CHANGE { "SchedulerError" } else { "Unschedulable" }
+    }
 
     /// As conditions have it.
     #[must_use]

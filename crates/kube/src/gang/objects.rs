@@ -15,6 +15,9 @@ use crate::recognise::{self as recognise, Completed, GangKey, GangSpec, ObjectRe
 /// The condition of a group from Kubernetes 1.37 on.
 pub(crate) const INITIALLY_SCHEDULED: &str = "PodGroupInitiallyScheduled";
 
+/// The condition of a group, and of a pod, that is preempted or evicted.
+pub(crate) const DISRUPTION_TARGET: &str = "DisruptionTarget";
+
 /// What an object says of its gangs.
 pub(in crate::gang) struct Told {
     pub(in crate::gang) specs: Result<Vec<GangSpec>, recognise::Refused>,
@@ -30,6 +33,8 @@ pub(in crate::gang) struct Told {
     pub(in crate::gang) unadmitted: Option<Unadmitted>,
     /// It says for good that all of it was scheduled once.
     pub(in crate::gang) was_scheduled: bool,
+    /// It says that it was preempted.
+    pub(in crate::gang) is_disrupted: bool,
     uid: Option<Box<str>>,
 }
 
@@ -108,6 +113,7 @@ impl Lifecycle {
                 completed: Completed::of(object),
                 unadmitted: Unadmitted::of(object),
                 was_scheduled: was_scheduled(object),
+                is_disrupted: true_conditions(object).any(|of| of == DISRUPTION_TARGET),
                 uid: object.metadata.uid.as_deref().map(Into::into),
             };
             self.objects.insert(key.clone(), told)

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use self::waiting::Waiting;
 use super::call::{path_of, repeat};
 use super::groups::{self, GroupStand};
-use crate::messages::{GangEvent, PodRef};
+use crate::messages::{ConditionOf, GangEvent, PodRef};
 use crate::recognise::ObjectRef;
 
 mod waiting;
@@ -43,9 +43,13 @@ struct Notes {
     waiting: Waiting,
     written: HashMap<PodRef, Stand>,
     events: VecDeque<GangEvent>,
-    groups: HashMap<ObjectRef, (GroupStand, Instant)>,
-    told: HashMap<ObjectRef, GroupStand>,
+    groups: HashMap<About, (GroupStand, Instant)>,
+    /// With the time since when each of these conditions has been true or false.
+    told: HashMap<About, (GroupStand, jiff::Timestamp)>,
 }
+
+/// One condition of a group.
+type About = (ObjectRef, ConditionOf);
 
 /// A condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +62,7 @@ pub(super) struct Stand {
 struct Turn {
     pods: Vec<(PodRef, Stand)>,
     events: Vec<GangEvent>,
-    groups: Vec<(ObjectRef, GroupStand)>,
+    groups: Vec<(ObjectRef, GroupStand, jiff::Timestamp)>,
 }
 
 impl Notes {
@@ -79,7 +83,7 @@ impl Notes {
     }
 
     /// Groups on which something is to be said now: of each namespace the first, then of each the second, and so on.
-    fn due_groups(&mut self, now: Instant, most: usize) -> Vec<(ObjectRef, GroupStand)> {
+    fn due_groups(&mut self, now: Instant, most: usize) -> Vec<(ObjectRef, GroupStand, jiff::Timestamp)> {
         let due = self.groups.iter().filter(|(_, (_, at))| *at <= now);
         let mut due: Vec<_> = due.map(|(about, (_, at))| (*at, about)).collect();
         due.sort();
@@ -87,7 +91,7 @@ impl Notes {
         let mut due: Vec<_> = due
             .into_iter()
             .map(|(at, about)| {
-                let before = before.entry(&about.namespace).or_default();
+                let before = before.entry(&about.0.namespace).or_default();
                 *before += 1;
                 (*before, at, about)
             })
@@ -101,11 +105,16 @@ impl Notes {
         if self.told.len() > KNOWN_MAX {
             self.told.clear();
         }
-        for (about, stand) in &due {
-            self.groups.remove(about);
-            self.told.insert(about.clone(), stand.clone());
+        let clock = jiff::Timestamp::now();
+        let mut said = Vec::with_capacity(due.len());
+        for (about, stand) in due {
+            self.groups.remove(&about);
+            let before = self.told.get(&about).filter(|(before, _)| stand.is_as(before));
+            let since = before.map_or(clock, |(_, since)| *since);
+            said.push((about.0.clone(), stand.clone(), since));
+            self.told.insert(about, (stand, since));
         }
-        due
+        said
     }
 }
 
@@ -125,21 +134,22 @@ impl Explainer {
     /// How a group stands. What is good is said at once, why something waits as late as it is to pods.
     pub(super) fn group(&self, about: ObjectRef, stand: GroupStand) {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = notes.told.get(&about);
+        let key = (about, stand.of());
+        let told = notes.told.get(&key).map(|(stand, _)| stand);
         if told == Some(&stand) {
             // Whatever else was to be said is not so any more.
-            notes.groups.remove(&about);
+            notes.groups.remove(&key);
             return;
         }
-        let to_be_told = notes.groups.get(&about).map(|(stand, _)| stand);
-        let is_final = told.into_iter().chain(to_be_told).any(|told| told.is_final_before(&stand, &about));
+        let to_be_told = notes.groups.get(&key).map(|(stand, _)| stand);
+        let is_final = told.into_iter().chain(to_be_told).any(|told| told.is_final_before(&stand, &key.0));
         if is_final || notes.groups.len() >= KNOWN_MAX {
             return;
         }
         let wait = if stand.waits() { PATIENCE } else { Duration::ZERO };
         let due = Instant::now() + wait;
-        let due = notes.groups.get(&about).map_or(due, |(_, at)| due.min(*at));
-        notes.groups.insert(about, (stand, due));
+        let due = notes.groups.get(&key).map_or(due, |(_, at)| due.min(*at));
+        notes.groups.insert(key, (stand, due));
     }
 
     pub(super) fn tell(&self, event: GangEvent) {
@@ -171,8 +181,8 @@ async fn write(client: Client, bindings: Arc<Semaphore>, notes: Arc<Mutex<Notes>
             let count = notes.events.len().min(batch);
             Turn { pods, events: notes.events.drain(..count).collect(), groups }
         };
-        for (about, stand) in groups {
-            groups::write(&client, &about, &stand).await;
+        for (about, stand, since) in groups {
+            groups::write(&client, &about, &stand, since).await;
         }
         for event in events {
             post(&client, &event).await;
@@ -237,6 +247,10 @@ mod tests {
         Stand { reason: "Unschedulable", message: message.into() }
     }
 
+    fn said(due: Vec<(ObjectRef, GroupStand, jiff::Timestamp)>) -> Vec<(ObjectRef, GroupStand)> {
+        due.into_iter().map(|(about, stand, _)| (about, stand)).collect()
+    }
+
     fn names(due: &[(PodRef, Stand)]) -> Vec<&str> {
         due.iter().map(|(pod, _)| &*pod.name).collect()
     }
@@ -281,13 +295,13 @@ mod tests {
             let about = groups::tests::pod_group(version);
             let due = || {
                 let mut notes = explainer.notes.lock().unwrap();
-                notes.due_groups(Instant::now() + PATIENCE, BATCH)
+                said(notes.due_groups(Instant::now() + PATIENCE, BATCH))
             };
-            explainer.group(about.clone(), GroupStand::Upstream(false, stand("full")));
-            assert_eq!(due(), [(about.clone(), GroupStand::Upstream(false, stand("full")))]);
-            explainer.group(about.clone(), GroupStand::Upstream(true, stand("bound")));
-            assert_eq!(due(), [(about.clone(), GroupStand::Upstream(true, stand("bound")))]);
-            explainer.group(about.clone(), GroupStand::Upstream(false, stand("full")));
+            explainer.group(about.clone(), groups::tests::scheduled(false, "full"));
+            assert_eq!(due(), [(about.clone(), groups::tests::scheduled(false, "full"))]);
+            explainer.group(about.clone(), groups::tests::scheduled(true, "bound"));
+            assert_eq!(due(), [(about.clone(), groups::tests::scheduled(true, "bound"))]);
+            explainer.group(about.clone(), groups::tests::scheduled(false, "full"));
             assert_eq!(due().len(), usize::from(falls_back), "{version}");
         }
     }
@@ -297,10 +311,26 @@ mod tests {
     fn that_a_group_was_scheduled_is_written_before_it_waits_anew() {
         let explainer = Explainer { notes: Arc::default() };
         let about = groups::tests::pod_group("v1beta1");
-        explainer.group(about.clone(), GroupStand::Upstream(true, stand("bound")));
-        explainer.group(about.clone(), GroupStand::Upstream(false, stand("full")));
-        let due = explainer.notes.lock().unwrap().due_groups(Instant::now() + PATIENCE, BATCH);
-        assert_eq!(due, [(about, GroupStand::Upstream(true, stand("bound")))]);
+        explainer.group(about.clone(), groups::tests::scheduled(true, "bound"));
+        explainer.group(about.clone(), groups::tests::scheduled(false, "full"));
+        let due = said(explainer.notes.lock().unwrap().due_groups(Instant::now() + PATIENCE, BATCH));
+        assert_eq!(due, [(about, groups::tests::scheduled(true, "bound"))]);
+    }
+
+    /// As upstream has it: another message is no other status.
+    #[test]
+    fn the_time_of_a_condition_is_that_of_its_status_and_not_of_its_message() {
+        let mut notes = Notes::default();
+        let key = (groups::tests::pod_group("v1beta1"), ConditionOf::Scheduled);
+        let mut since = |is_true: bool, message: &str| {
+            notes.groups.insert(key.clone(), (groups::tests::scheduled(is_true, message), Instant::now()));
+            let due = notes.due_groups(Instant::now(), BATCH);
+            std::thread::sleep(Duration::from_millis(2));
+            due[0].2
+        };
+        let first = since(false, "full");
+        assert_eq!(since(false, "still full"), first);
+        assert!(since(true, "bound") > first);
     }
 
     #[test]
@@ -309,11 +339,11 @@ mod tests {
         for at in 0..1_000 {
             let mut about = groups::tests::pod_group("v1beta1");
             (about.namespace, about.name) = ("greedy".to_owned(), format!("g{at}"));
-            explainer.group(about, GroupStand::Upstream(false, stand("never")));
+            explainer.group(about, groups::tests::scheduled(false, "never"));
         }
-        explainer.group(groups::tests::pod_group("v1beta1"), GroupStand::Upstream(false, stand("full")));
+        explainer.group(groups::tests::pod_group("v1beta1"), groups::tests::scheduled(false, "full"));
         let due = explainer.notes.lock().unwrap().due_groups(Instant::now() + PATIENCE, BATCH);
         assert_eq!(due.len(), BATCH);
-        assert!(due[..2].iter().any(|(about, _)| about.namespace == "x"), "{due:?}");
+        assert!(due[..2].iter().any(|(about, ..)| about.namespace == "x"), "{due:?}");
     }
 }

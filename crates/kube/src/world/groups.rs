@@ -4,31 +4,47 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use super::call::{CallError, Requests, repeat};
-use super::explain::Stand;
-use crate::gang::objects::INITIALLY_SCHEDULED;
-use crate::messages::VolcanoStatus;
+use crate::gang::objects::{DISRUPTION_TARGET, INITIALLY_SCHEDULED};
+use crate::messages::{ConditionOf, GroupCondition, VolcanoStatus};
 use crate::recognise::ObjectRef;
 
 /// What is said on a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum GroupStand {
-    /// Upstream's: whether it is scheduled, and why not.
-    Upstream(bool, Stand),
+    /// One condition of upstream's.
+    Upstream(GroupCondition),
     Volcano(VolcanoStatus),
 }
 
 impl GroupStand {
+    /// What is said; of Volcano's groups it is one thing.
+    pub(super) fn of(&self) -> ConditionOf {
+        match self {
+            Self::Upstream(condition) => condition.of,
+            Self::Volcano(_) => ConditionOf::Scheduled,
+        }
+    }
+
+    /// Whether both conditions say yes, or both say no.
+    pub(super) fn is_as(&self, before: &Self) -> bool {
+        match (self, before) {
+            (Self::Upstream(one), Self::Upstream(other)) => one.is_true == other.is_true,
+            _ => false,
+        }
+    }
+
     /// Whether it says why the group waits.
     pub(super) fn waits(&self) -> bool {
         match self {
-            Self::Upstream(is_scheduled, _) => !is_scheduled,
+            Self::Upstream(condition) => condition.of == ConditionOf::Scheduled && !condition.is_true,
             Self::Volcano(status) => status.condition.as_ref().is_some_and(|(of, ..)| *of == "Unschedulable"),
         }
     }
 
     /// Whether it stays as it is, whatever comes: from 1.37 on the condition is about the first time.
     pub(super) fn is_final_before(&self, next: &Self, group: &ObjectRef) -> bool {
-        matches!((self, next), (Self::Upstream(true, _), Self::Upstream(false, _))) && !can_fall_back(group)
+        let (Self::Upstream(is), Self::Upstream(next)) = (self, next) else { return false };
+        is.of == ConditionOf::Scheduled && is.is_true && !next.is_true && !can_fall_back(group)
     }
 }
 
@@ -37,16 +53,22 @@ fn can_fall_back(group: &ObjectRef) -> bool {
     group.api_version.ends_with("/v1alpha2")
 }
 
-pub(super) async fn write(client: &Client, about: &ObjectRef, stand: &GroupStand) {
-    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+/// `since` is when the condition became true or false.
+pub(super) async fn write(client: &Client, about: &ObjectRef, stand: &GroupStand, since: jiff::Timestamp) {
+    let since = since.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     match stand {
-        GroupStand::Upstream(is_scheduled, Stand { reason, message }) => {
+        GroupStand::Upstream(GroupCondition { of, is_true, reason, message }) => {
+            let kind = match of {
+                ConditionOf::Scheduled if can_fall_back(about) => "PodGroupScheduled",
+                ConditionOf::Scheduled => INITIALLY_SCHEDULED,
+                ConditionOf::Disruption => DISRUPTION_TARGET,
+            };
             let condition = json!({
-                "type": if can_fall_back(about) { "PodGroupScheduled" } else { INITIALLY_SCHEDULED },
-                "status": if *is_scheduled { "True" } else { "False" },
+                "type": kind,
+                "status": if *is_true { "True" } else { "False" },
                 "reason": reason,
                 "message": &**message,
-                "lastTransitionTime": now,
+                "lastTransitionTime": since,
             });
             let patch = json!({ "metadata": { "uid": about.uid }, "status": { "conditions": [condition] } });
             let path = format!("{}/status", path_of(about));
@@ -56,7 +78,7 @@ pub(super) async fn write(client: &Client, about: &ObjectRef, stand: &GroupStand
             let condition = condition.as_ref().map(|(of, reason, message)| {
                 json!({
                     "type": of, "status": "True", "reason": reason, "message": &**message,
-                    "lastTransitionTime": now,
+                    "lastTransitionTime": since,
                 })
             });
             // Its controller tells of a condition `Unschedulable` whatever its status: of two the false one goes.
@@ -142,8 +164,14 @@ pub(super) mod tests {
         }
     }
 
-    /// What is written onto a group that is scheduled: the path, and the body.
-    fn written(about: &ObjectRef) -> (String, Value) {
+    /// That a group is scheduled, or waits.
+    pub(in crate::world) fn scheduled(is_true: bool, message: &str) -> GroupStand {
+        let (of, reason) = (ConditionOf::Scheduled, if is_true { "Scheduled" } else { "Unschedulable" });
+        GroupStand::Upstream(GroupCondition { of, is_true, reason, message: message.into() })
+    }
+
+    /// What is written onto a group: the path, and the body.
+    fn written(about: &ObjectRef, stand: &GroupStand) -> (String, Value) {
         let asked: Arc<Mutex<Vec<(String, Value)>>> = Arc::default();
         let seen = Arc::clone(&asked);
         let service = tower::service_fn(move |request: http::Request<Body>| {
@@ -157,8 +185,7 @@ pub(super) mod tests {
         });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let stand = Stand { reason: "Scheduled", message: "2 pods are bound".into() };
-            write(&Client::new(service, "default"), about, &GroupStand::Upstream(true, stand)).await;
+            write(&Client::new(service, "default"), about, stand, jiff::Timestamp::UNIX_EPOCH).await;
         });
         let mut asked = asked.lock().unwrap();
         assert_eq!(asked.len(), 1, "{asked:?}");
@@ -172,12 +199,31 @@ pub(super) mod tests {
             ("v1alpha3", "PodGroupInitiallyScheduled"),
             ("v1beta1", "PodGroupInitiallyScheduled"),
         ] {
-            let (path, body) = written(&pod_group(version));
+            let (path, body) = written(&pod_group(version), &scheduled(true, "2 pods are bound"));
             let at = format!("PATCH /apis/scheduling.k8s.io/{version}/namespaces/x/podgroups/g/status");
             let condition = &body["status"]["conditions"][0];
             assert_eq!((path, &condition["type"], &condition["status"]), (at, &json!(name), &json!("True")));
             assert_eq!(body["metadata"]["uid"], "1", "another of that name is not meant");
+            assert_eq!(
+                (&condition["reason"], &condition["observedGeneration"]),
+                (&json!("Scheduled"), &json!(1))
+            );
+            assert_eq!(condition["lastTransitionTime"], "1970-01-01T00:00:00Z");
         }
+    }
+
+    #[test]
+    fn that_a_group_is_preempted_is_a_condition_of_its_own() {
+        let condition = GroupCondition {
+            of: ConditionOf::Disruption,
+            is_true: true,
+            reason: "PreemptionByScheduler",
+            message: "preempted by job 2".into(),
+        };
+        let (_, body) = written(&pod_group("v1beta1"), &GroupStand::Upstream(condition));
+        let condition = &body["status"]["conditions"][0];
+        assert_eq!((&condition["type"], &condition["status"]), (&json!("DisruptionTarget"), &json!("True")));
+        assert_eq!(condition["reason"], "PreemptionByScheduler");
     }
 
     #[test]

@@ -60,6 +60,10 @@ impl Lifecycle {
             let call = Call::Stop { pods, suspend, grace_s, evict: why == Stop::Evicted, note };
             self.stop_within_budgets(&key, id.job, call, &going, is_again);
         }
+        if let Some(StopCause::Preempted(preemption)) = cause.filter(|_| !is_again) {
+            let by = self.jobs.get(&preemption.by.job).map_or_else(String::new, |by| format!(" by {by}"));
+            self.tell_preempted(&key, &format!("preempted{by}: {}", preemption.rule));
+        }
         for member in gone {
             self.exit(member, Exit::failed(FailureClass::Infrastructure, "it had no pod"));
         }

@@ -29,7 +29,7 @@ fn is_told_to_wait(version: &str, condition: &str, status: &str) -> bool {
     lifecycle.observe(NOW, Event::Pod(of(pod)));
     lifecycle.begin(NOW);
     lifecycle.settle(NOW);
-    let told = |call: &Call| matches!(call, Call::Group { is_scheduled: false, .. });
+    let told = |call: &Call| matches!(call, Call::Group { condition, .. } if !condition.is_true);
     lifecycle.calls().iter().any(told)
 }
 

@@ -6,9 +6,10 @@ use phalanx_model::JobId;
 
 use crate::gang::Lifecycle;
 use crate::gang::constraints::dependent;
+use crate::gang::objects::Told;
 use crate::gang::report::waits::Waiting;
 use crate::gang::state::Gang;
-use crate::messages::{Call, GangEvent, WAITING, WaitsFor};
+use crate::messages::{Call, ConditionOf, GangEvent, GroupCondition, WAITING, WaitsFor};
 use crate::recognise::names::phalanx;
 use crate::recognise::{GangKey, ObjectRef, Source};
 
@@ -93,22 +94,48 @@ impl Lifecycle {
     /// Says on upstream's group, or on the one that the owner made for its pods, whether it is scheduled: what it waits for,
     /// where it is not.
     pub(in crate::gang) fn tell_groups(&mut self, key: &GangKey, waits_for: Option<WaitsFor>, message: &str) {
+        let message: Arc<str> = message.into();
+        let is_true = waits_for.is_none();
+        let reason = waits_for.map_or("Scheduled", WaitsFor::group_reason);
+        let condition = |of, is_true| (of, is_true, reason, Arc::clone(&message));
+        self.set_conditions(key, |told| {
+            let scheduled =
+                (is_true || !told.was_scheduled).then(|| condition(ConditionOf::Scheduled, is_true));
+            // It runs again: that it was preempted is over.
+            let restarted = is_true && told.is_disrupted;
+            scheduled
+                .into_iter()
+                .chain(restarted.then(|| condition(ConditionOf::Disruption, false)))
+                .collect()
+        });
+    }
+
+    /// Says on upstream's group, or on the one that the owner made for its pods, that it is preempted.
+    pub(in crate::gang) fn tell_preempted(&mut self, key: &GangKey, why: &str) {
+        let why: Arc<str> = why.into();
+        self.set_conditions(key, |_| {
+            vec![(ConditionOf::Disruption, true, "PreemptionByScheduler", Arc::clone(&why))]
+        });
+    }
+
+    /// What a condition is about, whether it is true, its reason and its message, for each of upstream's groups of a gang.
+    fn set_conditions(
+        &mut self,
+        key: &GangKey,
+        conditions: impl Fn(&Told) -> Vec<(ConditionOf, bool, &'static str, Arc<str>)>,
+    ) {
         let owner = (key.source.word().to_owned(), key.namespace.to_string(), key.name.to_string());
         let made = self.above.get(&owner).into_iter().flat_map(|above| &above.owned);
         let groups = made.chain([key]).filter(|group| group.source == Source::PodGroup);
-        let told = groups.filter_map(|group| self.told(group));
-        let told = told.filter(|told| waits_for.is_none() || !told.was_scheduled);
-        let specs = told.filter_map(|told| told.specs.as_ref().ok()?.first());
-        let message: Arc<str> = message.into();
-        let calls: Vec<Call> = specs
-            .filter_map(|spec| spec.object.clone())
-            .map(|about| Call::Group {
-                about,
-                is_scheduled: waits_for.is_none(),
-                reason: waits_for.map_or("Scheduled", WaitsFor::reason),
-                message: Arc::clone(&message),
-            })
-            .collect();
+        let mut calls = Vec::new();
+        for told in groups.filter_map(|group| self.told(group)) {
+            let spec = told.specs.as_ref().ok().and_then(|specs| specs.first());
+            let Some(about) = spec.and_then(|spec| spec.object.clone()) else { continue };
+            for (of, is_true, reason, message) in conditions(told) {
+                let condition = GroupCondition { of, is_true, reason, message };
+                calls.push(Call::Group { about: about.clone(), condition });
+            }
+        }
         self.calls.extend(calls);
     }
 }

@@ -180,9 +180,8 @@ impl Lanes {
             Call::FabricStatus { status } => {
                 self.report.status("fabrics", crd::SINGLETON.to_owned(), json!(*status));
             }
-            Call::Group { about, is_scheduled, reason, message } => {
-                let stand = GroupStand::Upstream(is_scheduled, Stand { reason, message });
-                self.report.explainer.group(about, stand);
+            Call::Group { about, condition } => {
+                self.report.explainer.group(about, GroupStand::Upstream(condition));
             }
             Call::VolcanoStatus { about, status } => {
                 self.report.explainer.group(about, GroupStand::Volcano(status));
