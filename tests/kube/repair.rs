@@ -57,6 +57,45 @@ fn a_node_is_drained_and_its_gang_runs_elsewhere_as_a_whole() {
     record.judge(Duration::from_secs(Times::default().vacant_s) + phalanx_kube::world::ANSWER);
 }
 
+/// Conditions that administrators set from Kubernetes 1.37 on. A pod that was evicted went back to the node.
+#[test]
+fn a_node_that_its_conditions_close_gets_nothing_new_and_what_is_evicted_there_runs_elsewhere() {
+    let mut cluster = Cluster::of(4);
+    cluster.schedule(0);
+    cluster.create(JOBS, &ring());
+    let before = cluster.until_runs("ring", 3);
+    let set = |cluster: &Cluster, node: &str, condition: &str, status: &str| {
+        let conditions = json!([{ "type": condition, "status": status, "reason": "Test", "message": "" }]);
+        let patch = json!({ "status": { "conditions": conditions } });
+        cluster.api().patch(&format!("{NODES}/{node}/status"), &patch).unwrap();
+    };
+    let taken: Vec<&str> = before.iter().filter_map(|seat| seat.node.as_deref()).collect();
+    let free = (0..4).map(phalanx_controlplane::Fleet::name).find(|node| !taken.contains(&&**node)).unwrap();
+    for condition in
+        ["MaintenancePlanned", "MaintenanceInProgress", "Drained", "GracefulNodeShutdownInProgress"]
+    {
+        set(&cluster, &free, condition, "True");
+        let name = format!("pod-{}", condition.to_lowercase());
+        cluster.create(PODS, &pod(&name, 1));
+        cluster.until_explained(&name, "");
+        assert!(cluster.seats().iter().any(|seat| seat.name == name && seat.node.is_none()), "{condition}");
+        set(&cluster, &free, condition, "False");
+        cluster.until_runs(&name, 1);
+        cluster.api().delete(&format!("{PODS}/{name}?gracePeriodSeconds=0")).unwrap();
+        cluster.until("it is gone", |cluster| {
+            (!cluster.seats().iter().any(|seat| seat.name == name)).then_some(())
+        });
+    }
+
+    let (node, lost) = (before[1].node.clone().unwrap(), before[1].name.clone());
+    set(&cluster, &node, "DrainInProgress", "True");
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(cluster.until_runs("ring", 3), before, "what runs goes on");
+    let eviction = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": lost } });
+    cluster.create(&format!("{PODS}/{lost}/eviction"), &eviction);
+    assert_disjoint(&until_elsewhere(&cluster, &node));
+}
+
 /// Its pod stays on its way out for as long as nobody hears of the node; the others held their GPUs for as long as that.
 #[test]
 fn a_node_is_not_heard_of_any_more_and_its_gang_runs_elsewhere() {

@@ -114,7 +114,9 @@ fn styled(text: &str, attribute: Attribute) -> Cell {
 pub(super) fn state(word: &str) -> Cell {
     let cell = Cell::new(word);
     match word {
-        "pending" | "requested" | "cordoned" | "given_back" | "waiting" => cell.fg(Color::Yellow),
+        "pending" | "requested" | "cordoned" | "maintenance" | "given_back" | "waiting" => {
+            cell.fg(Color::Yellow)
+        }
         "starting" | "ready" => cell.fg(Color::Cyan),
         "running" | "open" => cell.fg(Color::Green),
         "stopping" | "draining" => cell.fg(Color::Magenta),

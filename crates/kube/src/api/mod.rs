@@ -5,5 +5,6 @@ mod meta;
 mod node;
 mod pod;
 
+pub(crate) use node::closing;
 pub use node::{Node, NodeSpec, NodeStatus};
 pub use pod::{Container, Pod, PodClaim, PodSpec, PodStatus, SchedulingGroup, WorkloadRef};

@@ -8,6 +8,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::{Deserialize, Deserializer, Serialize};
 
+/// Conditions with which administrators say, from Kubernetes 1.37 on, that a node is about to be, is being, or has been
+/// cleared. Like a cordon, each closes the node to new pods while it is true; kube-scheduler 1.37 ignores them.
+const CLOSING: [&str; 5] = [
+    "GracefulNodeShutdownInProgress",
+    "DrainInProgress",
+    "Drained",
+    "MaintenanceInProgress",
+    "MaintenancePlanned",
+];
+
 #[derive(Resource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[resource(inherit = k8s_openapi::api::core::v1::Node)]
 pub struct Node {
@@ -50,10 +60,22 @@ fn extended<'de, D: Deserializer<'de>>(reader: D) -> Result<BTreeMap<String, Qua
     Ok(all)
 }
 
+/// The condition of a node that closes it to new pods.
+pub(crate) fn closing(conditions: &[NodeCondition]) -> Option<&'static str> {
+    let is_true = |name: &&str| conditions.iter().any(|one| one.type_ == **name && one.status == "True");
+    CLOSING.into_iter().find(is_true)
+}
+
 impl Node {
     #[must_use]
     pub fn name(&self) -> &str {
         self.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// The condition that closes the node to new pods.
+    #[must_use]
+    pub fn closed_by(&self) -> Option<&'static str> {
+        closing(&self.status.conditions)
     }
 
     #[must_use]

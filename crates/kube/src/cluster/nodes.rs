@@ -90,7 +90,7 @@ pub(crate) struct NodeState {
     lost: BTreeSet<NodeName>,
     /// Nodes whose kubelets turn pods away.
     distrust: DistrustedNodes,
-    /// Nodes came, went, or are other ones by their labels or taints.
+    /// Nodes came, went, or are other ones by their labels, taints or conditions that close them.
     have_moved: bool,
     /// The same since the last time that the engine was told.
     are_others: bool,
@@ -135,7 +135,9 @@ impl NodeState {
             None => true,
         };
         let is_other = self.nodes.get(&name).is_none_or(|known| {
-            known.node.metadata.labels != node.metadata.labels || known.node.spec != node.spec
+            known.node.metadata.labels != node.metadata.labels
+                || known.node.spec != node.spec
+                || known.node.closed_by() != node.closed_by()
         });
         self.have_moved |= is_other;
         self.are_others |= is_other;

@@ -126,11 +126,16 @@ impl NodeTerms {
     /// Whether the node may have such a pod, as far as the node alone decides it. Soft taints do not count.
     ///
     /// # Errors
-    /// The first thing that speaks against it, in the order in which kube-scheduler asks; but what the kubelet must be
+    /// The first thing that speaks against it, in the order in which kube-scheduler asks, which does not ask for
+    /// conditions; but what the kubelet must be
     /// able to do it asks last of all, after what depends on other pods.
     pub fn admits(&self, node: &Node) -> Result<(), Refusal> {
-        if node.spec.unschedulable && !self.tolerates(&cordon()) {
-            return Err(Refusal::Unschedulable);
+        let closed = match node.spec.unschedulable {
+            true => Some(Refusal::Unschedulable),
+            false => node.closed_by().map(Refusal::Closed),
+        };
+        if let Some(refusal) = closed.filter(|_| !self.tolerates(&cordon())) {
+            return Err(refusal);
         }
         if let Some(taint) = self.untolerated(node) {
             let (key, value) = (taint.key.clone(), taint.value.clone().unwrap_or_default());
@@ -454,6 +459,37 @@ mod tests {
         // With the taint that the node controller adds, being cordoned is still what is said first.
         let both = json!({"unschedulable": true, "taints": [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]});
         assert_eq!(verdict(json!({}), json!({}), both), Err("node(s) were unschedulable".to_owned()));
+    }
+
+    #[test]
+    fn a_node_with_a_condition_that_closes_it_is_as_good_as_cordoned() {
+        let daemon =
+            json!({"tolerations": [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]});
+        for condition in [
+            "DrainInProgress",
+            "Drained",
+            "MaintenancePlanned",
+            "MaintenanceInProgress",
+            "GracefulNodeShutdownInProgress",
+        ] {
+            let with = |status: &str| {
+                let mut node = node(json!({}), json!({}));
+                let condition = json!([{ "type": condition, "status": status }]);
+                node.status.conditions = serde_json::from_value(condition).unwrap();
+                node
+            };
+            let refused = NodeTerms::of(&pod(json!({}))).admits(&with("True")).unwrap_err();
+            assert_eq!(refused.to_string(), format!("node(s) had condition {condition}"));
+            assert_eq!(NodeTerms::of(&pod(daemon.clone())).admits(&with("True")), Ok(()));
+            for open in ["False", "Unknown"] {
+                assert_eq!(NodeTerms::of(&pod(json!({}))).admits(&with(open)), Ok(()), "{condition} {open}");
+            }
+        }
+        // Conditions that say nothing of this.
+        let mut busy = node(json!({}), json!({}));
+        let ready = json!([{ "type": "Ready", "status": "True" }]);
+        busy.status.conditions = serde_json::from_value(ready).unwrap();
+        assert_eq!(NodeTerms::of(&pod(json!({}))).admits(&busy), Ok(()));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use phalanx_model::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::api::closing;
 use crate::filter::{Capacity, Held, Requirements};
 use crate::gang::SUSPENDED;
 use crate::gang::pods::{DEVICES, RANK};
@@ -322,6 +323,7 @@ impl NodeView {
         let address = addresses.into_iter().flatten().find(|address| address.type_ == "InternalIP");
         let conditions = status.and_then(|status| status.conditions.as_ref());
         let ready = conditions.into_iter().flatten().find(|condition| condition.type_ == "Ready");
+        let is_closed = conditions.is_some_and(|all| closing(all).is_some());
         let is_cordoned = node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
         let amount = status.and_then(|status| status.allocatable.as_ref()?.get(GPU));
         let schedule = node.labels().get(phalanx::NODE).or_else(|| node.labels().get(ACK_NODE));
@@ -332,6 +334,7 @@ impl NodeView {
             state: match (ready.is_some_and(|ready| ready.status == "True"), is_cordoned) {
                 (_, true) => "cordoned",
                 (false, false) => "not_ready",
+                (true, false) if is_closed => "maintenance",
                 (true, false) if schedule.is_some_and(|said| said == GIVEN_BACK) => "given_back",
                 (true, false) => "open",
             },
