@@ -6,7 +6,7 @@ use phalanx_model::{DecayedUsage, Input, Queue, QueueName, QueueReport, Settings
 use phalanx_spec::queues::SharePolicy as Policy;
 
 use super::classes::Classes;
-use crate::crd::{self, Condition, FadedUseStatus, QueueStatus, WaitingStatus, policy};
+use crate::crd::{self, Condition, FadedUseStatus, PromiseStatus, QueueStatus, WaitingStatus, policy};
 use crate::filter::Namespaces;
 use crate::messages::Call;
 
@@ -80,6 +80,11 @@ impl Queues {
         policy::queue_of(&queues, asked, namespace, &labels).map_err(|none| none.to_string())
     }
 
+    /// What gangs were promised, as queues say.
+    pub(crate) fn promises(&self) -> impl Iterator<Item = &PromiseStatus> {
+        self.queues.values().filter_map(|queue| queue.status.as_ref()).flat_map(|status| &status.promises)
+    }
+
     /// What changed of queues, settings and classes, as facts.
     pub(crate) fn tell(&mut self, facts: &mut Vec<Input>) {
         if std::mem::take(&mut self.is_stale) {
@@ -116,6 +121,7 @@ impl Queues {
         &mut self,
         reports: &[(QueueReport, Option<DecayedUsage>)],
         mut waiting: BTreeMap<QueueName, Vec<WaitingStatus>>,
+        mut promises: BTreeMap<QueueName, Vec<PromiseStatus>>,
         calls: &mut Vec<Call>,
     ) {
         for (report, faded) in reports {
@@ -126,6 +132,7 @@ impl Queues {
                 faded_use: faded.and_then(|faded| FadedUseStatus::of(faded).ok()),
                 conditions: vec![accepted(self.refused.get(&format!("Queue {name}")))],
                 waiting: waiting.remove(&report.queue.name).unwrap_or_default(),
+                promises: promises.remove(&report.queue.name).unwrap_or_default(),
                 ..QueueStatus::default()
             };
             status.set_report(report);

@@ -31,8 +31,8 @@ pub use node_topology::{
     DeviceSpec, GroupSpec, LinkSpec, MachineError, NicSpec, NodeTopology, NodeTopologySpec, OriginSpec,
 };
 pub use queue::{
-    FadedUseStatus, LabelRequirement, LabelSelector, PlaceStatus, Queue, QueueSpec, QueueStatus, ShapeSpec,
-    UsageStatus, WaitingStatus,
+    FadedUseStatus, LabelRequirement, LabelSelector, PROMISES_MAX, PlaceStatus, PromiseStatus, Queue,
+    QueueSpec, QueueStatus, ReservedStatus, ShapeSpec, UsageStatus, WaitingStatus,
 };
 pub use share_policy::{BoostSpec, ClassSpec, SharePolicy, SharePolicySpec, SharePolicyStatus};
 

@@ -228,6 +228,10 @@ pub struct QueueStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub waiting: Vec<WaitingStatus>,
+    /// What its own gangs that wait were promised, for the scheduler to keep after a restart.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub promises: Vec<PromiseStatus>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub conditions: Vec<Condition>,
@@ -286,8 +290,45 @@ pub struct WaitingStatus {
     pub reason: String,
 }
 
+/// Promises of one queue that are written: as many as [`QueueStatus::promises`] takes.
+pub const PROMISES_MAX: usize = 64;
+
+/// What a gang that waits was promised.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PromiseStatus {
+    /// As in `Job team/ring`.
+    pub gang: String,
+    /// Of the object that owns its pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// How often gangs behind it started before it.
+    #[serde(default)]
+    pub passed_over: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved: Option<ReservedStatus>,
+}
+
+/// A place that is kept for a gang.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReservedStatus {
+    /// RFC 3339: when all of it is free at the latest. Nothing where a gang without a time limit holds some of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub starts_at: Option<String>,
+    /// RFC 3339.
+    pub made_at: String,
+    /// Gangs were preempted for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_cleared: bool,
+    /// The narrowest level whose single domain holds it.
+    pub level: String,
+    /// Node and devices of each rank in the order of ranks: `a 0-3; b 0-3`.
+    pub placement: String,
+}
+
 impl QueueStatus {
-    /// What a report says; conditions and the gangs that wait are left as they are.
+    /// What a report says; conditions, promises and the gangs that wait are left as they are.
     pub fn set_report(&mut self, report: &QueueReport) {
         self.pending = i64::from(report.pending);
         self.running = i64::from(report.running);

@@ -46,6 +46,7 @@ use lifecycle::collect::Whose;
 use lifecycle::siblings::Siblings;
 use lifecycle::unresolved::UnresolvedPods;
 use objects::{Above, Owner, Told};
+use report::promises::{Promise, Promised};
 use report::shortage::Shortages;
 use report::soft_constraints::SoftConstraints;
 use state::{Gang, Member};
@@ -125,6 +126,8 @@ pub struct Lifecycle {
     moved: BTreeMap<MemberId, DeviceMask>,
     /// Autoscalers are told what gangs need.
     provisions: bool,
+    /// What an earlier leader promised to gangs that wait.
+    promised: Promised,
     /// The first lists are complete.
     has_begun: bool,
     facts: Vec<Input>,
@@ -161,6 +164,7 @@ impl Lifecycle {
             unsettled: BTreeSet::new(),
             moved: BTreeMap::new(),
             provisions: false,
+            promised: Promised::default(),
             has_begun: false,
             facts: Vec::new(),
             calls: Vec::new(),
@@ -233,10 +237,13 @@ impl Lifecycle {
         self.cluster.nodes.tell(&mut facts);
         self.freshen();
         let mut jobs = Vec::new();
+        self.promised = Promised::read(self.cluster.queues.promises());
         for key in &all {
             self.look_at(now, key, &mut jobs);
         }
         self.advance_lines(now, &mut jobs);
+        // Whoever is handed in later is behind all of these.
+        self.promised = Promised::default();
         // The sets that jobs ask for.
         self.refresh_devices(now);
         self.cluster.nodes.tell(&mut facts);
@@ -302,10 +309,16 @@ impl Lifecycle {
         [vacant, unsettled].into_iter().chain(others).flatten().min()
     }
 
-    /// How the queues stand, and the first that wait in each, as they would go: for the statuses of the queues.
-    pub fn report(&mut self, reports: &[(QueueReport, Option<DecayedUsage>)], line: &[(QueueName, JobId)]) {
-        let waiting = self.waiting(line);
-        self.cluster.queues.report(reports, waiting, &mut self.calls);
+    /// How the queues stand, the first that wait in each, as they would go, and what they were promised: for the statuses
+    /// of the queues.
+    pub fn report(
+        &mut self,
+        reports: &[(QueueReport, Option<DecayedUsage>)],
+        line: &[(QueueName, JobId)],
+        promises: &[Promise],
+    ) {
+        let (waiting, promises) = (self.waiting(line), self.promises(promises));
+        self.cluster.queues.report(reports, waiting, promises, &mut self.calls);
     }
 
     /// Nodes and gangs that are known.

@@ -48,7 +48,7 @@ pub(crate) const GRACE_S: i64 = 30;
 const COPIES: usize = 16;
 
 /// All annotations of an object together may have 256 KiB.
-const PLACEMENT_BYTES_MAX: usize = 192 << 10;
+pub(crate) const PLACEMENT_BYTES_MAX: usize = 192 << 10;
 
 /// Bytes of the digest of a placement.
 const DIGEST_BYTES: usize = 8;
@@ -177,12 +177,7 @@ impl Note {
     /// Where all ranks are, as far as it says.
     pub(crate) fn slots(&self) -> Option<Vec<Slot>> {
         let Some(Whole::Text(text)) = &self.placement else { return None };
-        let slot = |(rank, text): (u32, &str)| {
-            let (node, devices) = text.trim().split_once(' ')?;
-            let (node, devices) = (NodeName::new(node).ok()?, devices.parse().ok()?);
-            Some(Slot { rank, node, devices, part: None })
-        };
-        (0..).zip(text.split(';')).map(slot).collect()
+        read_slots(text)
     }
 
     /// Whether it was given the devices of a slot, as far as it says.
@@ -258,8 +253,7 @@ impl Written {
         if slots.len() < 2 {
             return None;
         }
-        let each: Vec<String> = slots.iter().map(|slot| format!("{} {}", slot.node, slot.devices)).collect();
-        let text = each.join("; ");
+        let text = placement_text(slots);
         let text = Whole::Text((text.len() <= PLACEMENT_BYTES_MAX).then(|| text.into())?);
         Some(Self { digest: Whole::Digest(text.digest()), text, ranks: slots.len() })
     }
@@ -274,6 +268,22 @@ impl Written {
     }
 }
 
+/// Node and devices of each rank in the order of ranks: `a 0-3; b 0-3`.
+pub(crate) fn placement_text(slots: &[Slot]) -> String {
+    let each: Vec<String> = slots.iter().map(|slot| format!("{} {}", slot.node, slot.devices)).collect();
+    each.join("; ")
+}
+
+/// The same back again.
+pub(crate) fn read_slots(text: &str) -> Option<Vec<Slot>> {
+    let slot = |(rank, text): (u32, &str)| {
+        let (node, devices) = text.trim().split_once(' ')?;
+        let (node, devices) = (NodeName::new(node).ok()?, devices.parse().ok()?);
+        Some(Slot { rank, node, devices, part: None })
+    };
+    (0..).zip(text.split(';')).map(slot).collect()
+}
+
 /// The time of creation; the beginning of time where there is none.
 pub(crate) fn created(pod: &Pod) -> Timestamp {
     pod.metadata.creation_timestamp.as_ref().map_or(Timestamp(0), |time| of_time(time.0))
@@ -283,10 +293,10 @@ pub(crate) fn of_time(time: jiff::Timestamp) -> Timestamp {
     Timestamp(u64::try_from(time.as_millisecond()).unwrap_or(0))
 }
 
-fn timestamp(text: &str) -> Option<Timestamp> {
+pub(crate) fn timestamp(text: &str) -> Option<Timestamp> {
     text.parse::<jiff::Timestamp>().ok().map(of_time)
 }
 
-fn rfc3339(time: Timestamp) -> Option<String> {
+pub(crate) fn rfc3339(time: Timestamp) -> Option<String> {
     jiff::Timestamp::from_millisecond(i64::try_from(time.0).ok()?).ok().map(|time| time.to_string())
 }

@@ -20,6 +20,7 @@ use super::serve::Metrics;
 use super::traces::{GangSpans, TurnSpans};
 use super::trouble::Trouble;
 use crate::gang::Lifecycle;
+use crate::gang::report::promises::Promise;
 use crate::gang::report::waits::NAMED_MAX;
 use crate::messages::{Call, EVICTED, Event, STARTING, STOPPING, WaitsFor};
 
@@ -200,10 +201,11 @@ impl Desk {
                 let past = past.get(&report.queue.name).copied();
                 (report, past)
             };
-            (engine.queues().into_iter().map(with).collect::<Vec<_>>(), first_in_line(engine))
+            let reports: Vec<_> = engine.queues().into_iter().map(with).collect();
+            (reports, first_in_line(engine), promises(engine))
         };
-        if let Ok((reports, line)) = engine.look(look) {
-            self.lifecycle.report(&reports, &line);
+        if let Ok((reports, line, promises)) = engine.look(look) {
+            self.lifecycle.report(&reports, &line, &promises);
         }
     }
 
@@ -371,6 +373,13 @@ fn first_in_line(engine: &Engine) -> Vec<(QueueName, JobId)> {
         *count <= NAMED_MAX
     });
     first.map(|job| (job.queue.clone(), job.id)).collect()
+}
+
+/// What gangs that wait were promised.
+fn promises(engine: &Engine) -> Vec<Promise> {
+    let promises =
+        engine.jobs().flat_map(|(job, gangs)| gangs.iter().filter_map(|gang| Promise::of(job, gang)));
+    promises.collect()
 }
 
 fn cause_of(engine: &Engine, gang: GangId) -> Option<StopCause> {

@@ -209,6 +209,7 @@ impl Lifecycle {
         facts: &mut Vec<Input>,
     ) {
         self.asks(now, key, &submitted.seats);
+        let promised = if before.is_none() { self.promised(key, &job) } else { None };
         let Some(gang) = self.gangs.get_mut(key) else { return };
         gang.waits = None;
         self.jobs.insert(job.id, key.clone());
@@ -221,7 +222,10 @@ impl Lifecycle {
                 submitted.run = Some(run);
                 facts.push(Input::JobObserved { job: Box::new(job), gangs: vec![record] });
             }
-            None => facts.push(Input::JobSubmitted { job: Box::new(job) }),
+            None => facts.push(match promised {
+                Some(record) => Input::JobObserved { job: Box::new(job), gangs: vec![record] },
+                None => Input::JobSubmitted { job: Box::new(job) },
+            }),
         }
         let is_restored = submitted.run.is_some();
         let is_unbound = |name: &Arc<str>| gang.pods.get(name).is_some_and(|pod| pod.known.node.is_none());

@@ -97,7 +97,7 @@ impl Play {
         let reports: Vec<_> = self.engine.queues().into_iter().map(|report| (report, None)).collect();
         let jobs = self.engine.in_order().into_iter().filter_map(|gang| self.engine.job(gang.job));
         let line: Vec<_> = jobs.map(|job| (job.queue.clone(), job.id)).collect();
-        self.lifecycle.report(&reports, &line);
+        self.lifecycle.report(&reports, &line, &[]);
         let status = |call| match call {
             Call::QueueStatus { name, status } => Some((name, *status)),
             _ => None,
