@@ -34,6 +34,7 @@ mod nodes;
 mod operators;
 mod promises;
 mod queues;
+mod real_nodes;
 mod repair;
 mod restarts;
 mod sources;

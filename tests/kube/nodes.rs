@@ -25,7 +25,7 @@ const TOPOLOGY: &str = "/apis/phalanx.dev/v1alpha1/nodetopologies/node-00000";
 const NAMESPACE: &str = "phalanx-device-plugin";
 const AGENT: &str = "phalanx-node";
 
-fn uuid(device: usize) -> String {
+pub(crate) fn uuid(device: usize) -> String {
     format!("GPU-0000000{device}-1111-2222-3333-444444444444")
 }
 
@@ -99,7 +99,7 @@ fn until_has(cluster: &Cluster, pod: &str, devices: &str) {
 }
 
 /// The service account of agents, as the kustomization of a folder makes it with its roles: who it is, and its kubeconfig.
-fn agent_of(cluster: &Cluster, folder: &str, namespace: &str) -> (String, PathBuf) {
+pub(crate) fn agent_of(cluster: &Cluster, folder: &str, namespace: &str) -> (String, PathBuf) {
     let roles = ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"];
     create(cluster.api(), folder, &roles);
     let user = format!("system:serviceaccount:{namespace}:{AGENT}");
@@ -149,12 +149,16 @@ fn the_agent_says_what_stands_in_the_node_and_who_has_which_devices() {
     let (user, kubeconfig) = agent_of(&cluster, "device-plugin", NAMESPACE);
     let mut machine = Machine::new();
 
-    // The node has devices already, and not from a plugin of ours.
+    // The node has devices already, and from a plugin of somebody else.
+    let other =
+        std::os::unix::net::UnixListener::bind(machine.folder.path().join("device-plugins/other.sock"))
+            .unwrap();
     cluster.serve_node(&kubeconfig, NODE, &machine.file(), Some(machine.folder.path()));
     assert!(!cluster.until_ended().success());
     assert!(cluster.log().contains("another device plugin serves nvidia.com/gpu"), "{}", cluster.log());
 
-    std::fs::write(machine.folder.path().join("device-plugins/phalanx-gpu.sock"), "").unwrap();
+    // It is gone: what the node still offers was said of it.
+    drop(other);
     let agent = cluster.serve_node(&kubeconfig, NODE, &machine.file(), Some(machine.folder.path()));
     let written = cluster.until("the topology", |cluster| cluster.api().get(TOPOLOGY).ok());
     let node = cluster.api().get(&format!("/api/v1/nodes/{NODE}")).unwrap();

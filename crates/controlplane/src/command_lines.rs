@@ -35,6 +35,8 @@ pub(crate) struct Layout {
     pub(crate) has_controllers: bool,
     /// Whether somebody renews the leases of nodes.
     pub(crate) has_kubelets: bool,
+    /// Whether some of them are real, and one that is silent is to be noticed soon.
+    pub(crate) has_real_kubelets: bool,
     pub(crate) has_audit: bool,
 }
 
@@ -156,7 +158,8 @@ impl Layout {
             format!("--service-account-key-file={key}"),
             format!("--service-account-signing-key-file={key}"),
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-            "--authorization-mode=RBAC".to_owned(),
+            "--authorization-mode=Node,RBAC".to_owned(),
+            "--enable-admission-plugins=NodeRestriction".to_owned(),
             format!("--token-auth-file={}", show(&self.tokens())),
             // With what is off by default: `scheduling.k8s.io` beyond `v1` among it.
             "--runtime-config=api/all=true".to_owned(),
@@ -197,6 +200,10 @@ impl Layout {
             "--concurrent-job-syncs=20".to_owned(),
             format!("--feature-gates={}", self.features()),
         ];
+        if self.has_real_kubelets {
+            arguments.push("--node-monitor-period=1s".to_owned());
+            arguments.push("--node-monitor-grace-period=6s".to_owned());
+        }
         if !self.has_kubelets {
             arguments.push("--controllers=*,-node-lifecycle-controller".to_owned());
         }

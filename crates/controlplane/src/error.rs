@@ -26,11 +26,15 @@ pub enum Error {
     #[error("no free port was found between {first} and {last} on 127.0.0.1")]
     NoPort { first: u16, last: u16 },
     #[error("{program} ended with {status} when it should run; the end of its log:\n{log}")]
-    Ended { program: Program, status: String, log: String },
+    Ended { program: &'static str, status: String, log: String },
     #[error("{program} was not ready after {seconds} s ({last}); the end of its log:\n{log}")]
     NotReady { program: Program, seconds: u64, last: String, log: String },
     #[error("{program} is not part of this control plane: ask for it in the options")]
     NotThere { program: Program },
+    #[error("real nodes cannot run here: {missing}")]
+    NoNodes { missing: String },
+    #[error("node {node}: {why}")]
+    Node { node: String, why: String },
     #[error("the API server answered {status} to {method} {path}: {message}")]
     Refused { method: String, path: String, status: u16, message: String },
     #[error("{method} {path} got no answer: {why}")]

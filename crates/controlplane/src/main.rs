@@ -42,6 +42,9 @@ struct Up {
     /// Also run kube-scheduler
     #[arg(long)]
     kube_scheduler: bool,
+    /// Nodes with a real kubelet, containerd and runc (needs root)
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=8))]
+    real: u32,
     /// Also run the job controllers of kubeflow: PyTorchJob, MPIJob and others
     #[arg(long)]
     training_operator: bool,
@@ -78,6 +81,7 @@ fn up(arguments: &Up) -> Result<(), Error> {
         kube_scheduler: arguments.kube_scheduler,
         kwok: true,
         training_operator: arguments.training_operator,
+        real_nodes: arguments.real as usize,
         ..Options::default()
     })?;
     let fleet = Fleet {
@@ -88,6 +92,9 @@ fn up(arguments: &Up) -> Result<(), Error> {
     fleet.create(plane.api())?;
     let release = plane.kubernetes().release();
     println!("Kubernetes {release} with {} nodes of {} GPUs", fleet.nodes, fleet.gpus);
+    for node in plane.nodes() {
+        println!("real node {}, its kubelet's folder is {}", node.name(), node.kubelet_folder().display());
+    }
     println!("racks are {}, blocks are {}", Fleet::RACK, Fleet::BLOCK);
     println!("  export KUBECONFIG={}", plane.kubeconfig().display());
     println!("Logs are in {}. Ctrl-C ends it.", plane.folder().display());
@@ -97,8 +104,7 @@ fn up(arguments: &Up) -> Result<(), Error> {
 
 fn build() -> Result<(), Error> {
     let kubernetes = KubernetesVersion::chosen()?;
-    // The kubelet is built for the tests that need it: it takes minutes too.
-    for program in Program::ALL.into_iter().filter(|program| *program != Program::Kubelet) {
+    for program in Program::ALL {
         println!("{}", binary(program.source(kubernetes))?.display());
     }
     for renderer in [Renderer::Helm, Renderer::Kustomize] {

@@ -14,6 +14,7 @@ use crate::build::{binary, cache, crds};
 use crate::command_lines::Layout;
 use crate::error::Error;
 use crate::kubernetes::KubernetesVersion;
+use crate::node::{self, Node, Nodes, Surroundings};
 use crate::ports::{self, Port};
 use crate::process::{Keeper, Process};
 use crate::program::Program;
@@ -38,6 +39,9 @@ pub struct Options {
     /// kwok, which makes pods on the nodes of a [`crate::Fleet`] run; `stages.yaml` says what their annotations can
     /// ask for. Where it runs, the controller manager watches over nodes too.
     pub kwok: bool,
+    /// Nodes with a real kubelet, beside those of a [`crate::Fleet`], called as [`Node::name_of`] says. They need root and
+    /// what [`crate::missing_for_nodes`] names. Where they run, a node whose kubelet is silent is not ready after seconds.
+    pub real_nodes: usize,
     /// The job controllers of kubeflow, with their CRDs.
     pub training_operator: bool,
     /// Every request is written to [`ControlPlane::audit_log`], one JSON object in each line.
@@ -58,8 +62,9 @@ pub struct User {
 /// the process ends without dropping it.
 #[derive(Debug)]
 pub struct ControlPlane {
-    // Ended first, then the processes, then the folder: see `Drop`.
+    // Ended first, then the nodes, the processes and the folder: see `Drop`.
     keeper: Keeper,
+    nodes: Option<Nodes>,
     processes: BTreeMap<Program, Process>,
     programs: BTreeMap<Program, PathBuf>,
     layout: Layout,
@@ -79,10 +84,12 @@ impl ControlPlane {
         for program in asked(options) {
             programs.insert(program, binary(program.source(kubernetes))?);
         }
-        let folder = tempfile::Builder::new().prefix("phalanx-controlplane-").tempdir();
+        let folder = tempfile::Builder::new().prefix(node::PREFIX).tempdir();
         let folder = folder.map_err(Error::io("create a folder in", std::env::temp_dir()))?;
         let (layout, ports) = lay_out(folder.path(), kubernetes, options)?;
-        write_users(&layout, &options.users)?;
+        let mut users = options.users.clone();
+        users.extend((0..options.real_nodes).map(|at| node::user_of(&Node::name_of(at))));
+        write_users(&layout, &users)?;
         let mut keeper = Keeper::start(folder.path())?;
         let mut processes = BTreeMap::new();
         for program in [Program::Etcd, Program::ApiServer] {
@@ -92,8 +99,13 @@ impl ControlPlane {
             wait(program, &layout, process)?;
         }
         let api = Api::of_kubeconfig(&layout.kubeconfig(ADMIN))?;
-        let mut plane = Self { keeper, processes, programs, layout, api, _ports: ports, _folder: folder };
+        let nodes = None;
+        let mut plane =
+            Self { keeper, nodes, processes, programs, layout, api, _ports: ports, _folder: folder };
         plane.start_others()?;
+        if options.real_nodes > 0 {
+            plane.start_nodes(options.real_nodes)?;
+        }
         Ok(plane)
     }
 
@@ -111,6 +123,42 @@ impl ControlPlane {
             self.wait_for_service_account()?;
         }
         Ok(())
+    }
+
+    fn start_nodes(&mut self, count: usize) -> Result<(), Error> {
+        let kubelet = binary(Program::Kubelet.source(self.layout.kubernetes))?;
+        let around = Surroundings {
+            folder: &self.layout.folder,
+            api: &self.api,
+            api_server: self.layout.api_server,
+            kubelet: &kubelet,
+        };
+        let kubeconfig = |name: &str| self.layout.kubeconfig(&node::user_of(name).name);
+        self.nodes = Some(Nodes::start(count, &around, kubeconfig, &mut self.keeper)?);
+        Ok(())
+    }
+
+    /// The real nodes of [`Options::real_nodes`].
+    #[must_use]
+    pub fn nodes(&self) -> &[Node] {
+        self.nodes.as_ref().map_or(&[], |nodes| &nodes.all)
+    }
+
+    /// Kills the kubelet of a real node; its containers go on, as on a node that is cut off.
+    pub fn stop_kubelet(&mut self, at: usize) {
+        if let Some(node) = self.nodes.as_mut().and_then(|nodes| nodes.all.get_mut(at)) {
+            node.stop_kubelet();
+        }
+    }
+
+    /// Starts the kubelet of a real node again, and waits until the node is ready.
+    ///
+    /// # Errors
+    /// When there is no such node, or it is not ready in time.
+    pub fn start_kubelet(&mut self, at: usize) -> Result<(), Error> {
+        let node = self.nodes.as_mut().and_then(|nodes| nodes.all.get_mut(at));
+        let node = node.ok_or(Error::NotThere { program: Program::Kubelet })?;
+        node.restart_kubelet(&self.api, &mut self.keeper)
     }
 
     /// Starts a program of the options again that was stopped, or one beyond them, and waits until it is ready.
@@ -231,6 +279,7 @@ impl Drop for ControlPlane {
     fn drop(&mut self) {
         // Before the processes: the numbers that it knows are theirs only as long as they are not waited for.
         self.keeper.end();
+        self.nodes = None;
         self.processes.clear();
     }
 }
@@ -271,7 +320,8 @@ fn lay_out(
         kwok: next()?,
         training_operator: next()?,
         has_controllers: options.controller_manager,
-        has_kubelets: options.kwok,
+        has_kubelets: options.kwok || options.real_nodes > 0,
+        has_real_kubelets: options.real_nodes > 0,
         has_audit: options.audit,
     };
     Ok((layout, ports))
@@ -333,7 +383,7 @@ fn start(
         command.env("KUBECONFIG", layout.kubeconfig(Layout::user(program)));
     }
     let log = layout.folder.join(format!("{}.log", program.name()));
-    Process::start(program, command, log, keeper)
+    Process::start(program.name(), command, log, keeper)
 }
 
 /// Until the program says that it is ready.

@@ -8,7 +8,6 @@ use std::process::{Child, Command, Stdio};
 
 use crate::build::last_lines;
 use crate::error::Error;
-use crate::program::Program;
 
 /// The end of a log that an error shows.
 const LOG_LINES: usize = 20;
@@ -67,7 +66,7 @@ impl Drop for Keeper {
 /// A running program with its log.
 #[derive(Debug)]
 pub(crate) struct Process {
-    program: Program,
+    name: &'static str,
     child: Child,
     log: PathBuf,
 }
@@ -76,7 +75,7 @@ impl Process {
     /// Starts `command`, whose output goes to `log` (appended), in a process group of its own: Ctrl-C in a terminal
     /// is for whoever started it.
     pub(crate) fn start(
-        program: Program,
+        name: &'static str,
         mut command: Command,
         log: PathBuf,
         keeper: &mut Keeper,
@@ -89,7 +88,7 @@ impl Process {
             end(&mut child);
             return Err(e);
         }
-        Ok(Self { program, child, log })
+        Ok(Self { name, child, log })
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -104,7 +103,7 @@ impl Process {
             Ok(Some(status)) => status.to_string(),
             Err(e) => e.to_string(),
         };
-        Err(Error::Ended { program: self.program, status, log: self.log_end() })
+        Err(Error::Ended { program: self.name, status, log: self.log_end() })
     }
 
     pub(crate) fn log_end(&self) -> String {

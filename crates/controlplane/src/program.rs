@@ -42,7 +42,7 @@ pub enum Program {
     ApiServer,
     ControllerManager,
     KubeScheduler,
-    /// The real one, for one node; Kubernetes 1.37 alone.
+    /// Of a real node; of Kubernetes 1.37 whichever the control plane is.
     Kubelet,
     /// Plays the kubelets of fake nodes.
     Kwok,

@@ -148,11 +148,16 @@ async fn outcome(folder: &Path, allocatable: u64) -> String {
 async fn it_does_not_start_beside_another_plugin() {
     let folder = tempfile::tempdir().unwrap();
     let mut kubelet = Kubelet::start(folder.path(), None);
+    let other = UnixListener::bind(folder.path().join("other.sock")).unwrap();
     let why = outcome(folder.path(), 8).await;
     assert!(
-        why.contains("another device plugin serves nvidia.com/gpu") && why.contains("8 allocatable"),
+        why.contains("another device plugin serves nvidia.com/gpu") && why.contains("the node offers 8"),
         "{why}"
     );
+    // What a kubelet that has just started still offers, with nobody there to hand it out.
+    drop(other);
+    let started = Folder { path: folder.path().to_owned(), look_every: Duration::from_millis(10) };
+    assert!(started.is_ours(8).is_ok());
     let theirs = folder.path().join("nvidia-gpu.sock");
     let listener = UnixListener::bind(&theirs).unwrap();
     let why = outcome(folder.path(), 0).await;
@@ -169,10 +174,14 @@ async fn it_does_not_start_beside_another_plugin() {
 }
 
 #[tokio::test]
-async fn a_kubelet_that_is_not_there_or_refuses_is_told_of() {
+async fn a_kubelet_that_starts_later_is_waited_for_and_one_that_refuses_is_told_of() {
     let folder = tempfile::tempdir().unwrap();
-    let why = outcome(folder.path(), 0).await;
-    assert!(why.contains("cannot connect to") && why.contains("kubelet.sock"), "{why}");
+    let running = Running::start(folder.path(), Injection::Cdi);
+    // Left by one that was killed.
+    drop(UnixListener::bind(folder.path().join("kubelet.sock")).unwrap());
+    let mut kubelet = Kubelet::start(folder.path(), None);
+    kubelet.plugin().await;
+    running.stop().await;
     let folder = tempfile::tempdir().unwrap();
     let _kubelet = Kubelet::start(folder.path(), Some("the version is not supported"));
     let why = outcome(folder.path(), 0).await;

@@ -42,6 +42,8 @@ pub enum PluginError {
     Served { sign: String },
     #[error("cannot {what} {path}: {why}")]
     Socket { what: &'static str, path: String, why: String },
+    #[error("no kubelet listens at {path}: {why}")]
+    NoKubelet { path: String, why: String },
     #[error("the kubelet at {path} answered: {why}")]
     Kubelet { path: String, why: String },
 }

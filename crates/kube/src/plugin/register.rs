@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::{Channel, Endpoint, Server, Uri};
 use tower::service_fn;
+use tracing::warn;
 
 use super::proto::plugin as wire;
 use super::serve::{self, Injection, PluginDevice, Service};
@@ -39,22 +40,23 @@ impl Folder {
     /// Whether somebody else serves the resource.
     ///
     /// NVIDIA's plugin has a socket here whose name begins with `nvidia` and that somebody listens on. `allocatable`
-    /// is what the node has of the resource: where there is some and no socket of ours stands here from before,
-    /// somebody else brought it.
+    /// is what the node has of the resource: where there is some, no socket of ours stands here from before, and
+    /// somebody listens on a third one, they brought it. Without such a socket it is what a kubelet that has just
+    /// started still says of us.
     ///
     /// # Errors
     /// When somebody does.
     pub fn is_ours(&self, allocatable: u64) -> Result<(), PluginError> {
         let entries = fs::read_dir(&self.path).map_err(|why| socket("read", &self.path, &why))?;
+        let was_here = self.ours().exists();
         for entry in entries.flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if name.starts_with("nvidia") && UnixStream::connect(entry.path()).is_ok() {
-                return Err(PluginError::Served { sign: format!("{} answers", entry.path().display()) });
+            let (name, path) = (entry.file_name().to_string_lossy().into_owned(), entry.path());
+            let is_of_nvidia = name.starts_with("nvidia");
+            let may_be = allocatable > 0 && !was_here && name != KUBELET;
+            if (is_of_nvidia || may_be) && UnixStream::connect(&path).is_ok() {
+                let sign = format!("{} answers, and the node offers {allocatable}", path.display());
+                return Err(PluginError::Served { sign });
             }
-        }
-        if allocatable > 0 && !self.ours().exists() {
-            let sign = format!("the node has {allocatable} allocatable, and not from a plugin of ours");
-            return Err(PluginError::Served { sign });
         }
         Ok(())
     }
@@ -90,11 +92,20 @@ pub async fn run<E: Expectations>(
 ) -> Result<(), PluginError> {
     folder.is_ours(allocatable)?;
     let mut was_registered = false;
+    let mut is_missed = false;
     while !*stop.borrow() {
         let service =
             Service { devices: devices.clone(), expectations: Arc::clone(&expectations), injection };
         match serve_once(&folder, service, &mut stop).await {
-            Ok(()) => was_registered = true,
+            Ok(()) => (was_registered, is_missed) = (true, false),
+            // Agents and kubelets start in any order.
+            Err(PluginError::NoKubelet { path, why }) => {
+                if !is_missed {
+                    warn!(path, why, "no kubelet listens; it is tried until one does");
+                }
+                is_missed = true;
+                tokio::time::sleep(folder.look_every).await;
+            }
             // A kubelet that was there is starting anew.
             Err(PluginError::Socket { .. }) if was_registered => tokio::time::sleep(folder.look_every).await,
             Err(why) => return Err(why),
@@ -165,14 +176,21 @@ pub(super) async fn connect(path: &Path) -> Result<Channel, PluginError> {
     // The address is a formality: the connector goes to the socket.
     let endpoint =
         Endpoint::from_static("http://kubelet").connect_timeout(ANSWER_WITHIN).timeout(ANSWER_WITHIN);
-    endpoint.connect_with_connector(connector).await.map_err(|why| socket("connect to", path, &why))
+    endpoint
+        .connect_with_connector(connector)
+        .await
+        .map_err(|why| PluginError::NoKubelet { path: path.display().to_string(), why: innermost(&why) })
 }
 
 fn socket(what: &'static str, path: &Path, why: &dyn std::error::Error) -> PluginError {
+    PluginError::Socket { what, path: path.display().to_string(), why: innermost(why) }
+}
+
+fn innermost(why: &dyn std::error::Error) -> String {
     // The transport's own words are "transport error"; what happened stands behind them.
     let mut last = why;
     while let Some(source) = last.source() {
         last = source;
     }
-    PluginError::Socket { what, path: path.display().to_string(), why: last.to_string() }
+    last.to_string()
 }

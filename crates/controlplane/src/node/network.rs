@@ -1,0 +1,69 @@
+//! The network between nodes: a bridge that each is joined to by a pair of virtual interfaces.
+
+use std::fs;
+use std::path::Path;
+
+use crate::error::Error;
+use crate::process::Keeper;
+
+use super::namespaces::Namespaces;
+
+/// Of a node, to the switch.
+const INTERFACE: &str = "eth0";
+/// Nodes whose pods a node has a way to.
+const NODES_MAX: usize = 16;
+
+/// What the first process of the switch does; `$0` is its folder.
+const FIRST: &str = r#"
+set -e
+ip link set lo up
+ip link add switch type bridge
+ip link set switch up
+: > "$0/settled"
+while :; do sleep 1000; done
+"#;
+
+/// The address of a node.
+pub(super) fn address(at: usize) -> String {
+    format!("10.78.0.{}", at + 1)
+}
+
+/// The addresses of its pods.
+pub(super) fn pods(at: usize) -> String {
+    format!("10.77.{at}.0/24")
+}
+
+/// In a network namespace of its own: nothing of it is seen on the machine.
+#[derive(Debug)]
+pub(super) struct Switch {
+    inside: Namespaces,
+}
+
+impl Switch {
+    pub(super) fn start(folder: &Path, keeper: &mut Keeper) -> Result<Self, Error> {
+        let folder = folder.join("switch");
+        fs::create_dir_all(&folder).map_err(Error::io("create", &folder))?;
+        Ok(Self { inside: Namespaces::of(&folder, FIRST, keeper)? })
+    }
+
+    /// Gives a node its address, and ways to the pods of others.
+    pub(super) fn join(&self, node: &Namespaces, at: usize) -> Result<(), Error> {
+        let (port, switch) = (format!("node{at}"), self.inside.first().to_string());
+        let pair = ["link", "add", INTERFACE, "type", "veth", "peer", "name", &port, "netns", &switch];
+        node.network_tool("ip", &pair)?;
+        self.inside.network_tool("ip", &["link", "set", &port, "master", "switch", "up"])?;
+        node.network_tool("ip", &["address", "add", &format!("{}/24", address(at)), "dev", INTERFACE])?;
+        node.network_tool("ip", &["link", "set", INTERFACE, "up"])?;
+        for other in (0..NODES_MAX).filter(|other| *other != at) {
+            node.network_tool("ip", &["route", "add", &pods(other), "via", &address(other)])?;
+        }
+        Ok(())
+    }
+}
+
+/// Limits what leaves a node.
+pub(super) fn shape(node: &Namespaces, bits_per_second: u64) -> Result<(), Error> {
+    let rate = format!("{bits_per_second}bit");
+    let filter = ["root", "tbf", "rate", &rate, "burst", "128kb", "latency", "100ms"];
+    node.network_tool("tc", &[&["qdisc", "replace", "dev", INTERFACE][..], &filter].concat())
+}
