@@ -9,6 +9,7 @@ use super::classes::Classes;
 use crate::crd::{self, Condition, FadedUseStatus, PromiseStatus, QueueStatus, WaitingStatus, policy};
 use crate::filter::Namespaces;
 use crate::messages::Call;
+use crate::recognise::QueueRef;
 
 /// The objects, and what was made of them.
 #[derive(Default)]
@@ -65,10 +66,12 @@ impl Queues {
     /// When it names none that is there for it, in words.
     pub(crate) fn queue_of(
         &self,
-        asked: Option<&str>,
+        asked: Option<&QueueRef>,
         namespace: &str,
         default: &QueueName,
     ) -> Result<QueueName, String> {
+        let is_meant = |asked: &&QueueRef| !asked.is_of_kueue || self.queues.contains_key(&asked.name);
+        let asked = asked.filter(is_meant).map(|asked| &*asked.name);
         if self.queues.is_empty() {
             return asked.map_or_else(
                 || Ok(default.clone()),
@@ -156,5 +159,34 @@ pub(crate) fn accepted(refused: Option<&String>) -> Condition {
         reason: if refused.is_some() { "Refused" } else { "InForce" }.to_owned(),
         message: refused.cloned().unwrap_or_default(),
         ..Condition::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A pod that Kueue admits by its own queue `team-a` was told that there is no such `Queue`, and never started.
+    #[test]
+    fn a_queue_of_kueue_is_asked_for_only_where_there_is_one_of_its_name_here() {
+        let mut queues = Queues::default();
+        let default = QueueName::new("all").unwrap();
+        let of_kueue = QueueRef { name: "team-a".to_owned(), is_of_kueue: true };
+        let ours = QueueRef::from("team-a");
+        let of = |queues: &Queues, asked: &QueueRef| queues.queue_of(Some(asked), "x", &default);
+        assert_eq!(of(&queues, &of_kueue).unwrap(), default);
+        assert_eq!(of(&queues, &ours).unwrap().as_str(), "team-a");
+        let queue = |name: &str| {
+            let queue = json!({ "apiVersion": "phalanx.dev/v1alpha1", "kind": "Queue", "metadata": { "name": name },
+                "spec": { "namespaces": {} } });
+            serde_json::from_value(queue).unwrap()
+        };
+        queues.queue_seen(queue("default"));
+        assert_eq!(of(&queues, &of_kueue).unwrap().as_str(), "default");
+        assert!(of(&queues, &ours).unwrap_err().contains("team-a"));
+        queues.queue_seen(queue("team-a"));
+        assert_eq!(of(&queues, &of_kueue).unwrap().as_str(), "team-a");
     }
 }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::key::{ObjectRef, Refused};
 use super::names::{jobset, kai, koordinator, kueue, lws, phalanx, volcano, yunikorn};
-use super::spec::{GangSpec, LevelRef, MEMBERS_MAX, SegmentRule, TopologyRule};
+use super::spec::{GangSpec, LevelRef, MEMBERS_MAX, QueueRef, SegmentRule, TopologyRule};
 use super::topology_wait::TopologyWait;
 use crate::api::Pod;
 
@@ -29,7 +29,7 @@ pub(super) struct Signs<'a> {
 /// What they ask for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Asks {
-    pub(super) queue: Option<String>,
+    pub(super) queue: Option<QueueRef>,
     pub(super) priority_class: Option<String>,
     pub(super) topology: TopologyRule,
     pub(super) time_limit_s: Option<i64>,
@@ -133,22 +133,26 @@ impl<'a> Signs<'a> {
     }
 
     pub(super) fn asks(&self) -> Result<Asks, Refused> {
-        let queue = self
-            .either(phalanx::QUEUE)
-            .or_else(|| self.label(kueue::QUEUE))
-            .or_else(|| self.label(kai::QUEUE))
+        let of_kueue = |name: &str| QueueRef { name: name.to_owned(), is_of_kueue: true };
+        let of_others = self
+            .label(kai::QUEUE)
             .or_else(|| self.either(volcano::QUEUE))
             .or_else(|| self.either(yunikorn::QUEUES[0]))
             // The old label is called just "queue", and says something of YuniKorn only beside an application.
             .or_else(|| self.first_label(&yunikorn::APPS).and_then(|_| self.label(yunikorn::QUEUES[1])))
             .or_else(|| self.label(koordinator::QUOTA));
+        let queue = self
+            .either(phalanx::QUEUE)
+            .map(QueueRef::from)
+            .or_else(|| self.label(kueue::QUEUE).map(of_kueue))
+            .or_else(|| of_others.map(QueueRef::from));
         let priority = self.label(kueue::PRIORITY).or_else(|| self.label(kai::PRIORITY));
         let mut min = None;
         for key in [kai::MIN_MEMBER, volcano::MIN_MEMBER] {
             min = min.or(self.count(key)?.map(|count| (key, count)));
         }
         Ok(Asks {
-            queue: queue.map(str::to_owned),
+            queue,
             priority_class: priority.map(str::to_owned),
             topology: self.topology()?,
             time_limit_s: self.time_limit()?,

@@ -37,8 +37,8 @@ pub(crate) use owner::{Completed, ray_job_has_ended};
 pub use owner::{add_owner, is_owner_of_owners, owner_wanted, suspend_of, suspendable};
 pub use pod::{membership, membership_by_owner, owners_wanted};
 pub use spec::{
-    Coming, GANGS_MAX, GangSpec, LevelRef, MEMBERS_MAX, PodTemplate, RoleSpec, SegmentRule, Suspend,
-    TemplateMeta, TopologyRule,
+    Coming, GANGS_MAX, GangSpec, LevelRef, MEMBERS_MAX, PodTemplate, QueueRef, RoleSpec, SegmentRule,
+    Suspend, TemplateMeta, TopologyRule,
 };
 pub use topology_wait::TopologyWait;
 

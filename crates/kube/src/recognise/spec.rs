@@ -31,7 +31,7 @@ pub struct GangSpec {
     /// No gang after all: each of its pods starts by itself, and shares only queue, limits and topology.
     pub is_lone: bool,
     /// As it was written: of Kueue it is a `LocalQueue` of the namespace, of YuniKorn a path with dots.
-    pub queue: Option<String>,
+    pub queue: Option<QueueRef>,
     pub priority_class: Option<String>,
     pub topology: TopologyRule,
     pub suspend: Option<Suspend>,
@@ -225,6 +225,33 @@ impl RoleSpec {
             template,
             completed: BTreeSet::new(),
         }
+    }
+}
+
+/// The queue that a gang names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueRef {
+    pub name: String,
+    /// It stands in a label of Kueue, which may admit the same pods by queues of its own: where there is no `Queue` of that
+    /// name here, nothing is asked of this scheduler.
+    pub is_of_kueue: bool,
+}
+
+impl From<&str> for QueueRef {
+    fn from(name: &str) -> Self {
+        Self { name: name.to_owned(), is_of_kueue: false }
+    }
+}
+
+impl From<String> for QueueRef {
+    fn from(name: String) -> Self {
+        Self { name, is_of_kueue: false }
+    }
+}
+
+impl fmt::Display for QueueRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
     }
 }
 

@@ -39,7 +39,7 @@ fn the_scheduler_understands_each_kind_as_one_gang_that_it_may_start() {
         let spec = recognised(&manifests);
         let kind = &manifests[0].object["kind"];
         assert_eq!((spec.size(), spec.is_suspended, spec.is_lone), (size, true, false), "{kind}");
-        assert_eq!(spec.queue.as_deref(), Some("vision"), "{kind}");
+        assert_eq!(spec.queue.as_ref().map(|queue| &*queue.name), Some("vision"), "{kind}");
         assert_eq!(spec.topology.preferred, Some(LevelRef::of("node")), "{kind}");
         assert_eq!(spec.time_limit_s, Some(3_600), "{kind}");
         let annotations = &manifests[0].object["metadata"]["annotations"];

@@ -430,7 +430,7 @@ impl Lifecycle {
 
     /// The queue that it names, or that of its namespace.
     fn queue(&self, key: &GangKey, spec: Option<&GangSpec>) -> Result<QueueName, String> {
-        let asked = spec.and_then(|spec| spec.queue.as_deref());
+        let asked = spec.and_then(|spec| spec.queue.as_ref());
         self.cluster.queues.queue_of(asked, &key.namespace, &self.options.queue)
     }
 

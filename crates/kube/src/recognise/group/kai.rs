@@ -54,7 +54,7 @@ pub(super) fn spec_of(group: &Group<'_>) -> Result<Vec<GangSpec>, Refused> {
         }
     }
     let named = |name: Option<String>| name.filter(|name| !name.is_empty());
-    spec.queue = named(pod_group.queue).or(spec.queue);
+    spec.queue = named(pod_group.queue).map(Into::into).or(spec.queue);
     spec.priority_class = named(pod_group.priority_class_name).or(spec.priority_class);
     spec.topology = pod_group.topology_constraint.rule().or(spec.topology);
     Ok(vec![spec])

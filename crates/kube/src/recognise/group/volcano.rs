@@ -82,7 +82,7 @@ pub(super) fn spec_of(group: &Group<'_>) -> Result<Vec<GangSpec>, Refused> {
         spec.min = spec.min.max(of_tasks);
     }
     let named = |name: Option<String>| name.filter(|name| !name.is_empty());
-    spec.queue = named(pod_group.queue).or(spec.queue);
+    spec.queue = named(pod_group.queue).map(Into::into).or(spec.queue);
     spec.priority_class = named(pod_group.priority_class_name).or(spec.priority_class);
     if let Some(network) = pod_group.network_topology {
         let (level, is_hard) = tier(group, "spec.networkTopology", &network)?;

@@ -129,7 +129,7 @@ pub(super) fn spec_of(owner: &Owner<'_>) -> Result<Vec<GangSpec>, Refused> {
     }
     let policy = job.run_policy.scheduling_policy;
     if let Some(policy) = policy {
-        spec.queue = policy.queue.filter(|queue| !queue.is_empty());
+        spec.queue = policy.queue.filter(|queue| !queue.is_empty()).map(Into::into);
         spec.priority_class = policy.priority_class.filter(|class| !class.is_empty());
         if policy.min_available.is_some() {
             let field = "spec.runPolicy.schedulingPolicy.minAvailable";
