@@ -36,9 +36,15 @@ fn a_gang_outlives_a_kubelet_that_stops_a_drain_and_a_taint() {
         let pod = cluster.api().get(&format!("{PODS}/{lost}")).unwrap();
         pod["metadata"]["deletionTimestamp"].is_string().then_some(())
     });
+    // The Job controller waits before it makes a pod in the place of one that failed.
+    site.cluster.until("a pod in its stead", |cluster| {
+        let seats = cluster.seats();
+        let others = seats.iter().filter(|seat| seat.gang == "ring" && seat.name != lost);
+        (others.count() >= 2).then_some(())
+    });
     let began = Instant::now();
     assert_disjoint(&until_elsewhere(&site, &node));
-    println!("running elsewhere {:.1} s after its pod may be replaced", began.elapsed().as_secs_f64());
+    println!("running elsewhere {:.1} s after its pod was replaced", began.elapsed().as_secs_f64());
 
     // Its kubelet is back: what it still ran ends, and the node has room again.
     site.cluster.plane.start_kubelet(at).unwrap();
