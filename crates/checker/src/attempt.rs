@@ -13,19 +13,30 @@ pub(crate) struct Attempt {
     /// Not found after a restart: lost, or not started and to be started again.
     pub(crate) missing: BTreeSet<u32>,
     pub(crate) released: bool,
+    /// The gang is being stopped, and not to start again in this very placement with another size.
+    pub(crate) is_stopping: bool,
 }
 
 impl Attempt {
     /// Just ordered.
     pub(crate) fn ordered(placement: Placement) -> Self {
         let (ready, exited, missing) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-        Self { placement, ready, exited, missing, released: false }
+        Self { placement, ready, exited, missing, released: false, is_stopping: false }
     }
 
-    /// Whether the attempt holds no devices. All devices are held until the last member is gone.
+    /// Whether the attempt holds no devices: its last member is gone.
     pub(crate) fn is_over(&self) -> bool {
-        let gone = |rank| self.exited.contains(rank) || self.missing.contains(rank);
-        self.placement.slots.iter().all(|s| gone(&s.rank))
+        self.placement.slots.iter().all(|slot| self.is_gone(slot.rank))
+    }
+
+    /// Whether a member holds its devices: as long as any member of its gang is there, but while the gang is being
+    /// stopped only as long as the member itself is there.
+    pub(crate) fn holds(&self, rank: u32) -> bool {
+        if self.is_stopping { !self.is_gone(rank) } else { !self.is_over() }
+    }
+
+    fn is_gone(&self, rank: u32) -> bool {
+        self.exited.contains(&rank) || self.missing.contains(&rank)
     }
 
     pub(crate) fn all_exited(&self) -> bool {

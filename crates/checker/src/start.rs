@@ -77,14 +77,17 @@ impl Checker {
         self.attempts.iter().filter(|(_, (_, attempt))| !attempt.is_over()).map(|(id, _)| *id)
     }
 
-    /// All live members, those of the start included.
+    /// All members that hold something, those of the start included.
     pub(crate) fn living_members(&self) -> impl Iterator<Item = Member<'_>> {
         let living = self.attempts.iter().filter(|(_, (_, attempt))| !attempt.is_over());
         let starts = living.filter_map(|(id, (number, attempt))| {
             let (gang, placement) = (self.gang(*id)?, &attempt.placement);
-            Some(Start { id: *id, gang, placement, is_first: *number == 1 })
+            Some((Start { id: *id, gang, placement, is_first: *number == 1 }, attempt))
         });
-        starts.flat_map(|of| of.placement.slots.iter().map(move |slot| Member { of, slot }))
+        starts.flat_map(|(of, attempt)| {
+            let held = of.placement.slots.iter().filter(|slot| attempt.holds(slot.rank));
+            held.map(move |slot| Member { of, slot })
+        })
     }
 
     /// The live members on the nodes of a start, by node.

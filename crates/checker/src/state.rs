@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
     Admin, Change, EffectId, Gang, GangId, GangRecord, Input, Job, JobId, LevelName, Levels, MemberId,
-    MemberState, Node, NodeName, Order, Outcome, Phase, Placement, SyncKind, Timestamp,
+    MemberState, Node, NodeName, Order, Outcome, Phase, Placement, StopCause, SyncKind, Timestamp,
 };
 
 use crate::Violation;
@@ -85,8 +85,14 @@ impl Checker {
             self.turns.change(change);
             self.services.change(change);
             self.replaced(change);
-            if let Change::GangRetrying { gang, .. } = change {
-                self.pin(*gang);
+            match change {
+                Change::GangRetrying { gang, .. } => self.pin(*gang),
+                Change::GangStopping { gang, attempt, cause } => {
+                    if let Some(attempt) = self.attempt(*gang, *attempt) {
+                        attempt.is_stopping = leaves_its_place(cause);
+                    }
+                }
+                _ => {}
             }
         }
         let mut started = BTreeSet::new();
@@ -303,6 +309,10 @@ impl Checker {
             released: self.attempt(record.id, record.attempt).is_some_and(|a| a.released)
                 || ranks(|s| matches!(s, MemberState::Running)).iter().next().is_some()
                 || matches!(record.phase, Phase::Running { .. } | Phase::Stopping { .. }),
+            is_stopping: match &record.phase {
+                Phase::Stopping { cause, .. } => leaves_its_place(cause),
+                _ => false,
+            },
         };
         self.attempts.insert(record.id, (record.attempt, attempt));
     }
@@ -395,6 +405,11 @@ fn refused(change: &Change) -> Option<&str> {
         Change::InputRejected { what, .. } => Some(what),
         _ => None,
     }
+}
+
+/// Whether a gang that is stopped for this leaves its placement. A gang that is resized keeps it.
+const fn leaves_its_place(cause: &StopCause) -> bool {
+    !matches!(cause, StopCause::Resized { .. })
 }
 
 fn fallback_level(levels: Option<&Levels>) -> LevelName {

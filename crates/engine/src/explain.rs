@@ -125,7 +125,7 @@ fn to_u32(n: usize) -> u32 {
 struct Running<'a> {
     id: GangId,
     gang: &'a Gang,
-    placement: &'a Placement,
+    placement: Cow<'a, Placement>,
     ends_at: Option<Timestamp>,
     /// When past runs of such jobs ended, and the number of these runs.
     likely_end: Option<(Timestamp, u32)>,
@@ -281,9 +281,8 @@ impl Outlook<'_> {
         let mut running: Vec<Running<'_>> = self
             .ledger
             .active()
-            .filter(|(_, _, record)| record.holds_capacity())
             .filter_map(|(job, gang, record)| {
-                let placement = record.placement.as_ref()?;
+                let placement = record.held()?;
                 let (ends_at, likely_end) = (known_end(job, record), self.ledger.likely_end(job, record));
                 Some(Running { id: record.id, gang, placement, ends_at, likely_end })
             })
@@ -300,7 +299,7 @@ impl Outlook<'_> {
         let mut free = self.space.clone();
         let fits = |free: &Space| place(tree, free, gang, ceiling).is_some();
         let needed = running.iter().position(|r| {
-            free.give_back(tree, &tree.picks_of(r.placement, r.gang), r.gang);
+            free.give_back(tree, &tree.picks_of(&r.placement, r.gang), r.gang);
             fits(&free)
         })?;
         let mut chosen: Vec<&Running<'_>> = running.iter().take(needed + 1).collect();
@@ -309,7 +308,7 @@ impl Outlook<'_> {
         while at > 0 {
             at -= 1;
             let Some(candidate) = chosen.get(at) else { continue };
-            let picks = tree.picks_of(candidate.placement, candidate.gang);
+            let picks = tree.picks_of(&candidate.placement, candidate.gang);
             free.take(tree, &picks, candidate.gang);
             if fits(&free) {
                 chosen.remove(at);
@@ -362,8 +361,10 @@ impl Outlook<'_> {
     ) -> Option<(Timestamp, Placement)> {
         let tree = self.ledger.tree();
         let running = self.running();
-        let mut ends: Vec<(Timestamp, Placement, &Gang)> =
-            running.iter().filter_map(|r| Some((end(r)?, r.placement.clone(), r.gang))).collect();
+        let mut ends: Vec<(Timestamp, Placement, &Gang)> = running
+            .iter()
+            .filter_map(|r| Some((end(r)?, r.placement.clone().into_owned(), r.gang)))
+            .collect();
         let mut free = self.space.clone();
         let mut now = self.ledger.now();
         let spans = self.ahead_ids.iter().map(span);

@@ -92,6 +92,7 @@ impl Engine {
         self.take_in(now, inputs, &mut own);
         self.ledger.take_replan();
         self.ledger.follow(plan, &mut own);
+        self.ledger.free_exited();
         self.ledger.freshen();
         self.ledger.adopt_orders(orders_before, effects);
     }
@@ -104,6 +105,7 @@ impl Engine {
         }
         self.ledger.freshen();
         self.ledger.expire_timers(out);
+        self.ledger.free_exited();
         self.ledger.book_reservations();
     }
 

@@ -308,11 +308,11 @@ fn models(node: &Node) -> String {
 
 /// Which job holds which devices, node by node.
 pub(crate) fn held(engine: &Engine) -> BTreeMap<NodeName, Vec<HeldView>> {
-    let mut held: BTreeMap<NodeName, Vec<HeldView>> = BTreeMap::new();
+    let mut nodes: BTreeMap<NodeName, Vec<HeldView>> = BTreeMap::new();
     for (job, gangs) in engine.jobs() {
-        let holding = gangs.iter().filter(|r| r.holds_capacity());
-        for slot in holding.filter_map(|r| r.placement.as_ref()).flat_map(|p| &p.slots) {
-            let of_node = held.entry(slot.node.clone()).or_default();
+        let held: Vec<_> = gangs.iter().filter_map(GangRecord::held).collect();
+        for slot in held.iter().flat_map(|held| &held.slots) {
+            let of_node = nodes.entry(slot.node.clone()).or_default();
             match of_node.iter_mut().find(|h| h.job == job.id) {
                 Some(entry) => entry.devices = entry.devices.union(slot.devices),
                 None => {
@@ -322,7 +322,7 @@ pub(crate) fn held(engine: &Engine) -> BTreeMap<NodeName, Vec<HeldView>> {
             }
         }
     }
-    held
+    nodes
 }
 
 pub(crate) fn topology(engine: &Engine, map: &Map) -> TopologyView {

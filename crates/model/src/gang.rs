@@ -1,6 +1,8 @@
 //! The state of a gang: its phase, members and placement. The ledger keeps these records, and a world keeps them
 //! across a restart (see `docs/states.md`).
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -46,8 +48,8 @@ pub struct GangRecord {
     pub pending_since: Timestamp,
     pub first_started_at: Option<Timestamp>,
     pub checkpointed_at: Option<Timestamp>,
-    /// Held from the start order until all processes of all members are gone. A finished gang keeps its last
-    /// placement for people to read, and holds no capacity.
+    /// From the start order until all processes of all members are gone; [`Self::held`] is the part of it that the gang
+    /// holds. A finished gang keeps its last placement for people to read, and holds no capacity.
     pub placement: Option<Placement>,
     /// One record per rank of the current attempt. Empty while the gang is pending.
     pub members: Vec<MemberRecord>,
@@ -222,7 +224,7 @@ pub enum Phase {
     Running {
         since: Timestamp,
     },
-    /// Members are being stopped; holds its devices until the last process is gone.
+    /// Members are being stopped. Each holds its devices until its last process is gone.
     Stopping {
         cause: StopCause,
         stage: StopStage,
@@ -270,6 +272,15 @@ pub enum StopCause {
     },
     /// The session reached its idle limit.
     IdleLimit,
+}
+
+impl StopCause {
+    /// Whether a member that exited is not needed where it was: only a gang that is resized starts again in the
+    /// placement that it had.
+    #[must_use]
+    pub const fn frees_exited(&self) -> bool {
+        !matches!(self, Self::Resized { .. })
+    }
 }
 
 /// The stage of a stop.
@@ -374,6 +385,32 @@ impl GangRecord {
     #[must_use]
     pub const fn holds_capacity(&self) -> bool {
         matches!(self.phase, Phase::Starting { .. } | Phase::Running { .. } | Phase::Stopping { .. })
+    }
+
+    /// Whether members of the gang that have exited hold nothing: the gang is being stopped, and does not start again in
+    /// its placement. A gang that is resized keeps its placement until it starts again, and the members of a gang that
+    /// starts or runs may still be needed.
+    #[must_use]
+    pub const fn frees_exited(&self) -> bool {
+        match &self.phase {
+            Phase::Stopping { cause, .. } => cause.frees_exited(),
+            _ => false,
+        }
+    }
+
+    /// The part of its placement that the gang holds; `None` if it holds no capacity.
+    #[must_use]
+    pub fn held(&self) -> Option<Cow<'_, Placement>> {
+        let placement = self.placement.as_ref().filter(|_| self.holds_capacity())?;
+        let is_gone = |slot: &Slot| {
+            let member = self.members.get(slot.rank as usize);
+            member.is_some_and(|member| matches!(member.state, MemberState::Exited(_)))
+        };
+        if !self.frees_exited() || !placement.slots.iter().any(is_gone) {
+            return Some(Cow::Borrowed(placement));
+        }
+        let slots = placement.slots.iter().filter(|slot| !is_gone(slot)).cloned().collect();
+        Some(Cow::Owned(Placement { slots, level: placement.level.clone() }))
     }
 
     #[must_use]

@@ -211,11 +211,12 @@ pub(crate) fn picture(
     saved_ms: impl Fn(&GangRecord) -> Option<u64>,
     names: &Names,
 ) -> String {
-    let mut held: BTreeMap<&NodeName, Vec<(DeviceMask, char)>> = BTreeMap::new();
+    let mut held: BTreeMap<NodeName, Vec<(DeviceMask, char)>> = BTreeMap::new();
     for (at, (_, gangs)) in jobs.iter().enumerate() {
-        let placed = gangs.iter().filter(|r| r.holds_capacity()).filter_map(|r| r.placement.as_ref());
-        for slot in placed.flat_map(|p| &p.slots) {
-            held.entry(&slot.node).or_default().push((slot.devices, mark(at)));
+        for placement in gangs.iter().filter_map(GangRecord::held) {
+            for slot in &placement.slots {
+                held.entry(slot.node.clone()).or_default().push((slot.devices, mark(at)));
+            }
         }
     }
     let path = |n: &Node| format!("{}/{}", show_path(&n.path), n.name);

@@ -3,8 +3,8 @@
 use phalanx_checker::Checker;
 use phalanx_engine::{Config, Engine};
 use phalanx_model::{
-    Admin, Effect, Epoch, GangId, GangRecord, Input, Levels, Node, NodeName, Order, Outcome, QueueReport,
-    Reason, Timestamp, Wake,
+    Admin, Effect, Epoch, GangId, GangRecord, Input, Levels, MemberState, Node, NodeName, Order, Outcome,
+    Phase, Placement, QueueReport, Reason, StopCause, Timestamp, Wake,
 };
 
 use crate::{costs, oracle};
@@ -158,13 +158,14 @@ impl Watched {
 
     /// The free capacity, recounted from nodes and records.
     fn check_books(&self) {
-        let held: Vec<_> = self
+        let holding: Vec<_> = self
             .engine
             .jobs()
             .flat_map(|(job, records)| job.gangs.iter().zip(records))
             .filter(|(_, record)| record.holds_capacity())
-            .filter_map(|(gang, record)| Some((gang, record.placement.as_ref()?)))
+            .filter_map(|(gang, record)| Some((gang, there(record)?)))
             .collect();
+        let held: Vec<_> = holding.iter().map(|(gang, placement)| (*gang, placement)).collect();
         for (_, records) in self.engine.jobs() {
             for record in records {
                 let placed = record.placement.is_some();
@@ -257,4 +258,16 @@ impl Watched {
         });
         lines.collect()
     }
+}
+
+/// The part of a placement whose members hold it: while a gang is stopped, and not resized, those that are still there.
+fn there(record: &GangRecord) -> Option<Placement> {
+    let mut placement = record.placement.clone()?;
+    let is_leaving =
+        matches!(&record.phase, Phase::Stopping { cause, .. } if !matches!(cause, StopCause::Resized { .. }));
+    if is_leaving {
+        let is_gone = |rank: u32| matches!(record.members[rank as usize].state, MemberState::Exited(_));
+        placement.slots.retain(|slot| !is_gone(slot.rank));
+    }
+    Some(placement)
 }

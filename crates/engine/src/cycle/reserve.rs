@@ -362,11 +362,13 @@ pub(super) struct ReservedPlacement {
     pub(super) evicts: bool,
 }
 
-/// Gangs that make way for a gang on nodes of its reservation. Others do so for a reservation that it had before.
+/// Gangs that make way for a gang, and still hold something on nodes of its reservation. Others do so for a reservation
+/// that it had before, or their last members are elsewhere.
 fn victims_in_place(ledger: &dyn Facts, id: GangId) -> impl Iterator<Item = &GangRecord> {
     let reserved = ledger.record(id).and_then(|record| record.reserved.as_ref());
     let is_there = move |victim: &&GangRecord| {
-        let mut nodes = victim.placement.iter().flat_map(|placement| &placement.slots).map(|slot| &slot.node);
+        let held = victim.held();
+        let mut nodes = held.iter().flat_map(|held| &held.slots).map(|slot| &slot.node);
         let own = reserved.iter().flat_map(|reserved| &reserved.placement.slots).map(|slot| &slot.node);
         nodes.any(|node| own.clone().any(|own| own == node))
     };

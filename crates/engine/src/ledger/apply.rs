@@ -164,8 +164,7 @@ impl Ledger {
             self.count_members(gang);
             self.retime(gang);
             self.note_end(gang);
-            let held = self.record(gang).filter(|r| r.holds_capacity()).and_then(|r| r.placement.clone());
-            if let Some(placement) = held {
+            if let Some(placement) = self.held(gang) {
                 self.take(gang, &placement);
                 continue;
             }
@@ -252,7 +251,8 @@ impl Ledger {
             self.leaving.remove(&record.id);
             self.shielded.remove(&record.id);
             self.tallies.remove(&record.id);
-            self.give_back(record.id, record.placement.as_ref().filter(|_| record.holds_capacity()));
+            self.exited.remove(&record.id);
+            self.give_back(record.id, record.held().as_deref());
             self.queues.forget_service(record.id);
             self.reasons.remove(&record.id);
             self.unavailable.remove(&record.id);

@@ -10,6 +10,7 @@ use crate::cycle::{Config, Hints, Planned, Spent, plan};
 impl Ledger {
     /// One scheduling cycle: it plans on a draft, and the ledger commits the plan.
     pub(crate) fn run_cycle(&mut self, config: Config, spent: &mut Spent, out: &mut Outcome) {
+        self.free_exited();
         let (mut draft, at_boundary) = (self.lend(), self.take_at_boundary());
         let planned = plan(self, &mut draft, at_boundary, config, *spent);
         let Planned { plan, hints, spent: spent_by_now } = planned;
@@ -21,6 +22,8 @@ impl Ledger {
         let departures = self.departures();
         self.commit(&departures, out);
         out.plan.decisions.extend(departures.decisions);
+        // Members of gangs that are stopped now may have been gone before.
+        self.free_exited();
         self.say_reasons(out);
     }
 

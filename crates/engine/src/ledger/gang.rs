@@ -1,8 +1,9 @@
 //! The life of one gang: pending, starting, running, stopping, and back to pending or finished.
 //!
-//! A gang holds capacity from the order to start until the last process of the last member is gone; a pending gang
-//! holds nothing.
+//! A gang holds capacity from the order to start until the last process of the last member is gone. While it is being
+//! stopped, each member that is gone frees its part at once ([`super::exits`]). A pending gang holds nothing.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use phalanx_model::{
@@ -19,6 +20,7 @@ impl Ledger {
         if let Some(record) = self.record_mut(gang) {
             record.phase = phase;
         }
+        self.note_exits(gang);
         self.note_shield(gang);
         self.retime(gang);
         self.note_end(gang);
@@ -108,6 +110,7 @@ impl Ledger {
             return;
         }
         self.set_member(gang, rank, MemberState::Exited(exit.clone()));
+        self.note_exits(gang);
         let live = |p: &Phase| matches!(p, Phase::Starting { .. } | Phase::Running { .. });
         if !exit.is_success() && self.record(gang).is_some_and(|r| live(&r.phase)) {
             let cause = self.failure(gang, rank, exit);
@@ -366,9 +369,9 @@ impl Ledger {
         self.settle_job(gang, ending, out);
     }
 
-    /// The placement that a gang holds. (A finished gang keeps its placement for people to read, and holds nothing.)
+    /// The part of its placement that a gang holds.
     pub(super) fn held(&self, gang: GangId) -> Option<Placement> {
-        self.record(gang).filter(|r| r.holds_capacity()).and_then(|r| r.placement.clone())
+        self.record(gang).and_then(GangRecord::held).map(Cow::into_owned)
     }
 
     /// Ends a job with its gangs: all succeeded, or the first gang that did not succeed stops the others.

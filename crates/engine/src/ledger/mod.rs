@@ -7,6 +7,7 @@ mod calendar;
 mod commit;
 mod delay;
 mod elastic;
+mod exits;
 mod facts;
 mod gang;
 mod history;
@@ -88,6 +89,8 @@ pub(crate) struct Ledger {
     reasons: BTreeMap<GangId, Reason>,
     /// Gangs whose last reason was that nodes are not available: the next evaluation may find otherwise.
     unavailable: BTreeSet<GangId>,
+    /// Gangs that are being stopped, and whose exited members are still booked.
+    exited: BTreeSet<GangId>,
     /// Tallies, and picks, of every gang that holds capacity.
     tallies: BTreeMap<GangId, Tally>,
     picks: BTreeMap<GangId, Vec<Pick>>,
@@ -182,6 +185,7 @@ impl Ledger {
             outstanding: BTreeMap::new(),
             reasons: BTreeMap::new(),
             unavailable: BTreeSet::new(),
+            exited: BTreeSet::new(),
             tallies: BTreeMap::new(),
             picks: BTreeMap::new(),
             on_nodes: BTreeSet::new(),
@@ -383,6 +387,8 @@ impl Ledger {
     /// Brings everything that is derived from nodes, levels and costs up to date.
     pub(crate) fn freshen(&mut self) {
         if std::mem::take(&mut self.stale) {
+            // By the tree that is in use: nodes where capacity became free are known by their place in it.
+            self.free_exited();
             self.draw_again();
         }
         self.freshen_queues();

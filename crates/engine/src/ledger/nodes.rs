@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use phalanx_model::{
-    Admin, DeviceMask, Exit, FailureClass, ForeignUse, GangId, JobId, Leave, Node, NodeName, Outcome,
-    Timestamp,
+    Admin, DeviceMask, Exit, FailureClass, ForeignUse, GangId, GangRecord, JobId, Leave, Node, NodeName,
+    Outcome, Timestamp,
 };
 
 use super::apply::refuse;
@@ -166,9 +166,8 @@ impl Ledger {
     /// The gangs that hold capacity on a node, with their ranks there.
     fn ranks_on(&self, node: &NodeName) -> Vec<(GangId, Vec<u32>)> {
         let ranks = |gang: GangId| -> Vec<u32> {
-            let record = self.record(gang).filter(|record| record.holds_capacity());
-            let slots =
-                record.and_then(|record| record.placement.as_ref()).into_iter().flat_map(|p| &p.slots);
+            let held = self.record(gang).and_then(GangRecord::held);
+            let slots = held.iter().flat_map(|held| &held.slots);
             slots.filter(|slot| slot.node == *node).map(|slot| slot.rank).collect()
         };
         let Some(at) = self.tree.index_of(node).and_then(|at| u32::try_from(at).ok()) else {

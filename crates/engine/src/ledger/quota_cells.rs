@@ -93,7 +93,7 @@ impl Ledger {
         for (job, _, record) in self.active().filter(|(_, _, record)| record.holds_capacity()) {
             let Some(queue) = self.queues.find(&job.queue) else { continue };
             let is_fixed = self.queues.is_fixed(job, record.id);
-            for slot in record.placement.iter().flat_map(|placement| &placement.slots) {
+            for slot in record.held().iter().flat_map(|held| &held.slots) {
                 let Some(node) = self.tree.index_of(&slot.node).and_then(|at| u32::try_from(at).ok()) else {
                     continue;
                 };

@@ -18,9 +18,8 @@ impl Ledger {
         let picks = self.picks.get(&gang)?;
         debug_assert!(
             self.gang(gang).zip(self.record(gang)).is_some_and(|(found, record)| record
-                .placement
-                .as_ref()
-                .is_some_and(|placement| self.tree.picks_of(placement, found) == *picks)),
+                .held()
+                .is_some_and(|held| self.tree.picks_of(&held, found) == *picks)),
             "what {gang} has is where it is"
         );
         Some(picks)
@@ -58,8 +57,7 @@ impl Ledger {
         self.on_nodes.clear();
         let held: Vec<(GangId, Placement)> = self
             .active()
-            .filter(|(_, _, record)| record.holds_capacity())
-            .filter_map(|(_, _, record)| Some((record.id, record.placement.clone()?)))
+            .filter_map(|(_, _, record)| Some((record.id, record.held()?.into_owned())))
             .collect();
         for (gang, placement) in &held {
             self.occupy(*gang, placement);

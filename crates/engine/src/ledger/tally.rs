@@ -35,6 +35,11 @@ impl Tally {
         self.requested == 0 && self.running == 0 && self.succeeded == 0 && self.failed == 0
     }
 
+    /// Whether any member is gone.
+    pub(super) const fn any_exited(self) -> bool {
+        self.succeeded > 0 || self.failed > 0
+    }
+
     /// Whether each member passed the start barrier, or is gone.
     pub(super) const fn all_through(self) -> bool {
         self.requested == 0 && self.ready == 0
