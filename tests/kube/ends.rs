@@ -22,6 +22,15 @@ fn going(cluster: &Cluster, gang: &str) -> usize {
     of_it.count()
 }
 
+/// A gang without room, as its first pod says.
+fn until_waits(cluster: &Cluster, gang: &str) {
+    let name = cluster.until("the pods of a gang", |cluster| {
+        let seats = cluster.seats();
+        seats.into_iter().find(|seat| seat.gang == gang).map(|seat| seat.name)
+    });
+    cluster.until_explained(&name, "");
+}
+
 #[test]
 fn a_pod_that_its_node_turns_away_is_made_again_at_its_place_and_what_failed_gives_its_devices_back() {
     let mut cluster = Cluster::of(1);
@@ -108,6 +117,41 @@ fn pods_that_are_on_their_way_out_hold_their_devices_until_they_are_gone() {
         (runs.count() == 2).then_some(())
     });
     // It saw every binding, and which device was whose until when.
+    assert_eq!(record.bindings(), 6);
+    record.judge(Times::default().part());
+}
+
+/// The workers of an MPIJob were deleted, a finalizer held its launcher for minutes, and 32 GPUs counted as used until then.
+#[test]
+fn devices_of_pods_that_are_gone_are_free_while_another_pod_of_their_gang_is_held_by_a_finalizer() {
+    let mut cluster = Cluster::of(2);
+    let gangs = [("first", 2), ("next", 2), ("last", 2)].map(|(name, size)| (name.to_owned(), size));
+    let record = Record::begin(cluster.api(), gangs);
+    let scheduler = cluster.schedule(0);
+    cluster.create(JOBS, &job("first", 2, 8, &json!({})));
+    cluster.until_runs("first", 2);
+    let first: Vec<_> = cluster.seats().into_iter().filter(|seat| seat.gang == "first").collect();
+    let (held, gone) = (&first[0], &first[1]);
+    let finalizer = json!({ "metadata": { "finalizers": ["example.com/stays"] } });
+    cluster.api().patch(&format!("{PODS}/{}", held.name), &finalizer).unwrap();
+    cluster.create(JOBS, &job("next", 2, 4, &json!({})));
+    until_waits(&cluster, "next");
+    cluster.api().delete(&format!("{JOBS}/first?propagationPolicy=Background")).unwrap();
+    cluster.until_runs("next", 2);
+    assert_eq!(going(&cluster, "first"), 1, "its finalizer holds it still");
+    let next: Vec<_> = cluster.seats().into_iter().filter(|seat| seat.gang == "next").collect();
+    assert!(next.iter().all(|seat| seat.node == gone.node), "{next:?} are where {gone:?} was");
+    // What it holds is its own all the while.
+    cluster.create(JOBS, &job("last", 2, 4, &json!({})));
+    until_waits(&cluster, "last");
+    cluster.kill(scheduler);
+    cluster.schedule(0);
+    // A successor counts it as well.
+    cluster.create(PODS, &pod("other", 1));
+    cluster.until_explained("other", "");
+    let none = json!({ "metadata": { "finalizers": null } });
+    cluster.api().patch(&format!("{PODS}/{}", held.name), &none).unwrap();
+    cluster.until_runs("last", 2);
     assert_eq!(record.bindings(), 6);
     record.judge(Times::default().part());
 }

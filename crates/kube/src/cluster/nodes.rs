@@ -111,8 +111,30 @@ struct Holds {
     others: Held,
     /// Devices that gangs of ours hold.
     ours: DeviceMask,
+    /// Those of them that several hold, with how many more than one: a gang may be placed where another is still known to
+    /// be, for of two events the later may be heard first.
+    more: BTreeMap<u32, u32>,
     /// Devices that strays hold, who count among the others.
     strays: DeviceMask,
+}
+
+impl Holds {
+    fn ours_changed(&mut self, devices: DeviceMask, is_there: bool) {
+        if is_there {
+            for device in self.ours.and(devices).iter() {
+                *self.more.entry(device).or_default() += 1;
+            }
+            self.ours = self.ours.union(devices);
+            return;
+        }
+        for device in devices.iter() {
+            match self.more.get_mut(&device) {
+                Some(more) if *more > 1 => *more -= 1,
+                Some(_) => drop(self.more.remove(&device)),
+                None => self.ours = self.ours.minus(DeviceMask::one(device)),
+            }
+        }
+    }
 }
 
 /// What a stray holds.
@@ -244,7 +266,7 @@ impl NodeState {
     /// Devices that a gang of ours holds from now on, or no longer. What others hold is somewhere else.
     pub(crate) fn ours(&mut self, node: &NodeName, devices: DeviceMask, is_there: bool) {
         let held = self.held.entry(node.clone()).or_default();
-        held.ours = if is_there { held.ours.union(devices) } else { held.ours.minus(devices) };
+        held.ours_changed(devices, is_there);
         let is_taken = |published: &Published| !published.taken.union(published.tainted).is_empty();
         let is_taken = self.published.get(node).is_some_and(is_taken);
         if is_taken || hardware::devices_held(&held.others) > 0 {
@@ -263,7 +285,9 @@ impl NodeState {
 
     /// Devices that gangs of ours hold on a node, all of them.
     pub(crate) fn ours_are(&mut self, node: &NodeName, devices: DeviceMask) {
-        self.held.entry(node.clone()).or_default().ours = devices;
+        let held = self.held.entry(node.clone()).or_default();
+        held.ours = devices;
+        held.more.clear();
         self.changed.insert(node.clone());
     }
 
@@ -493,4 +517,22 @@ impl NodeState {
 /// Whether the node controller does not hear of a node any more, or an administrator has given it up.
 fn is_unreachable(node: &api::Node) -> bool {
     node.spec.taints.iter().any(|taint| taint.effect == "NoExecute" && UNREACHABLE.contains(&&*taint.key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A gang starts where another ended, and that the other ended is heard only then.
+    #[test]
+    fn devices_that_two_gangs_held_for_a_moment_are_held_by_the_one_that_stays() {
+        let mut held = Holds::default();
+        let mask = |bits: u64| DeviceMask(bits);
+        held.ours_changed(mask(0b0111), true);
+        held.ours_changed(mask(0b0011), true);
+        held.ours_changed(mask(0b0111), false);
+        assert_eq!(held.ours, mask(0b0011));
+        held.ours_changed(mask(0b0011), false);
+        assert!(held.ours.is_empty() && held.more.is_empty());
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use phalanx_model::{NodeName, Spread, Topology};
 
 use super::Lifecycle;
-use super::state::{Gang, Seat};
+use super::state::{Gang, Run, Seat};
 use crate::constraint::division::{Count, Division, Request, Room};
 use crate::filter::Requirements;
 use crate::recognise::{GangKey, GangSpec, LevelRef};
@@ -137,8 +137,8 @@ fn held_by<'a>(
     gangs: impl Iterator<Item = &'a Gang>,
 ) -> impl Iterator<Item = (&'a NodeName, &'a Requirements)> {
     gangs.filter_map(|gang| gang.job.as_ref()).flat_map(|submitted| {
-        let slots = submitted.run.iter().flat_map(|run| &run.placement.slots);
-        slots.zip(&submitted.seats).map(|(slot, seat)| (&slot.node, &*seat.requirements))
+        let slots = submitted.run.iter().flat_map(Run::held);
+        slots.filter_map(|(rank, slot)| Some((&slot.node, &*submitted.seats.get(rank)?.requirements)))
     })
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use phalanx_model::{JobId, NodeName, Placement, ResourceName, Timestamp};
+use phalanx_model::{JobId, NodeName, Placement, ResourceName, Slot, Timestamp};
 
 use phalanx_model::ids::natural_cmp;
 
@@ -107,6 +107,10 @@ pub(crate) struct Run {
     pub(crate) stage: Stage,
     /// Pods of it that were not on their way out yet when it was told to stop last.
     pub(crate) staying: usize,
+    /// The engine stops it, if only by advice so far.
+    pub(crate) is_leaving: bool,
+    /// Ranks that exited since: they hold their places no longer.
+    pub(crate) freed: BTreeSet<usize>,
 }
 
 /// How far a start has come.
@@ -134,6 +138,25 @@ pub(crate) enum Intent {
 impl Run {
     pub(crate) const fn is_stopping(&self) -> bool {
         matches!(self.stage, Stage::Stopping(_))
+    }
+
+    /// The places that its ranks hold: each as long as the start goes on, and then until it has exited.
+    pub(crate) fn held(&self) -> impl Iterator<Item = (usize, &Slot)> {
+        self.placement.slots.iter().enumerate().filter(|(rank, _)| !self.freed.contains(rank))
+    }
+
+    /// The places of ranks that have exited, and hold them no longer since the engine stops the start.
+    pub(crate) fn free_exited(&mut self) -> Vec<Slot> {
+        let mut freed = Vec::new();
+        if !self.is_leaving {
+            return freed;
+        }
+        for (rank, (slot, member)) in self.placement.slots.iter().zip(&self.members).enumerate() {
+            if *member == Member::Exited && self.freed.insert(rank) {
+                freed.push(slot.clone());
+            }
+        }
+        freed
     }
 
     /// Whether bindings were requested, and the start goes on.

@@ -111,7 +111,7 @@ impl NodeState {
         let counts = counts.chain(claimable.map(|resource| (resource, CLAIMABLE)));
         let machine = self.machines.of(name, &entry.node, &capacity, counts, published);
         let nothing = Holds::default();
-        let Holds { others, ours, strays } = self.held.get(name).unwrap_or(&nothing);
+        let Holds { others, ours, strays, .. } = self.held.get(name).unwrap_or(&nothing);
         let used = &others.amounts;
         let mut named: BTreeMap<ResourceName, u64> = BTreeMap::new();
         let extended = used.extended.iter().filter(|(name, _)| !hardware::is_device(name));

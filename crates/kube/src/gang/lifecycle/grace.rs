@@ -20,11 +20,13 @@ impl Gang {
 impl Lifecycle {
     /// Tells the pods of a gang by when to have saved their work.
     pub(in crate::gang) fn advise(&mut self, id: GangId, attempt: u32, cause: Option<&StopCause>) {
-        let gang = self.jobs.get(&id.job).and_then(|key| self.gangs.get(key));
+        let Some(key) = self.jobs.get(&id.job).cloned() else { return };
+        let run = self.gangs.get_mut(&key).and_then(|gang| gang.job.as_mut()?.run.as_mut());
+        let Some(run) = run.filter(|run| run.attempt == attempt) else { return };
+        run.is_leaving = true;
+        self.free_exited(&key);
+        let gang = self.gangs.get(&key);
         let Some((gang, submitted)) = gang.and_then(|gang| Some((gang, gang.job.as_ref()?))) else { return };
-        if submitted.run.as_ref().is_none_or(|run| run.attempt != attempt) {
-            return;
-        }
         let lead_ms = lead_ms(submitted.stop);
         let within_ms = lead_ms.min(grace_max_ms(cause).unwrap_or(u64::MAX));
         let names = submitted.seats.iter().filter_map(|seat| seat.pod.as_ref());

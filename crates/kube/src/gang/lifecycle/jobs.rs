@@ -68,7 +68,7 @@ impl Lifecycle {
     }
 
     pub(in crate::gang) fn end_run(&mut self, key: &GangKey, run: Option<&Run>) {
-        for slot in run.into_iter().flat_map(|run| &run.placement.slots) {
+        for (_, slot) in run.into_iter().flat_map(Run::held) {
             self.cluster.nodes.ours(&slot.node, slot.devices, false);
         }
         self.take_back_claims(key);

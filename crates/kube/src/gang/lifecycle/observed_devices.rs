@@ -56,8 +56,8 @@ impl Lifecycle {
         let submitted = self.gangs.values().filter_map(|gang| gang.job.as_ref());
         let runs = submitted.filter_map(|submitted| Some((submitted.id, submitted.run.as_ref()?)));
         let slots = runs.flat_map(|(job, run)| {
-            let here = run.placement.slots.iter().filter(|slot| slot.node == *node);
-            here.map(move |slot| {
+            let here = run.held().filter(|(_, slot)| slot.node == *node);
+            here.map(move |(_, slot)| {
                 (MemberId { gang: gang_of(job), attempt: run.attempt, rank: slot.rank }, slot.devices)
             })
         });

@@ -13,7 +13,7 @@ use phalanx_model::{DeviceMask, MemberId, Timestamp};
 use crate::cluster::nodes::OrphanedBinding;
 use crate::gang::Lifecycle;
 use crate::gang::pods::Known;
-use crate::gang::state::{Gang, Pod, Stage, Stop};
+use crate::gang::state::{Gang, Pod, Run, Stage, Stop};
 use crate::messages::{Call, WaitsFor};
 use crate::recognise::GangKey;
 
@@ -31,7 +31,9 @@ impl Gang {
             let known = &pod.known;
             let node = known.node.as_ref().filter(|_| !known.is_over())?;
             let rank = ranks.get(name).copied();
-            if run.zip(rank).is_some_and(|(run, rank)| run.has_placed(rank, known)) {
+            let is_held =
+                |(run, rank): (&Run, usize)| run.has_placed(rank, known) && !run.freed.contains(&rank);
+            if run.zip(rank).is_some_and(is_held) {
                 return None;
             }
             let devices = known.noted.as_ref().map_or(DeviceMask::EMPTY, |note| note.devices);

@@ -92,6 +92,9 @@ impl Lifecycle {
         *member = Member::Exited;
         self.facts.push(Input::MemberExited { member: id, exit });
         self.end_spared(id);
+        if let Some(key) = self.jobs.get(&id.gang.job).cloned() {
+            self.free_exited(&key);
+        }
     }
 
     /// The start that a member belongs to, while it lasts.

@@ -39,6 +39,8 @@ impl Before {
             preparation: None,
             stage: Stage::Released,
             staying: 0,
+            is_leaving: false,
+            freed: BTreeSet::new(),
         }
     }
 

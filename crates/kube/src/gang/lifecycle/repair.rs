@@ -195,12 +195,15 @@ impl Lifecycle {
         self.devices_gone(name);
         let Some(removed) = removed else { return };
         self.facts.push(removed);
+        let mut freed = Vec::new();
         for submitted in self.gangs.values_mut().filter_map(|gang| gang.job.as_mut()) {
             let Some(run) = submitted.run.as_mut() else { continue };
             let on_it =
                 run.placement.slots.iter().zip(&mut run.members).filter(|(slot, _)| slot.node == node);
             on_it.for_each(|(_, member)| *member = Member::Exited);
+            freed.extend(run.free_exited());
         }
+        freed.iter().for_each(|slot| self.cluster.nodes.ours(&slot.node, slot.devices, false));
     }
 
     /// Frees the rank of a pod that is out of reach, for another that comes in its stead.

@@ -1,5 +1,6 @@
 //! A start: the engine places a gang, and its pods are bound.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use phalanx_model::{Exit, GangId, Input, MemberId, Order, Placement, Signal, StopCause, Timestamp};
@@ -58,6 +59,8 @@ impl Lifecycle {
                 preparation: None,
                 stage: Stage::Placed,
                 staying: 0,
+                is_leaving: false,
+                freed: BTreeSet::new(),
             };
             submitted.run = Some(run);
             for slot in &placement.slots {

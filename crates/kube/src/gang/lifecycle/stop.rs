@@ -9,6 +9,7 @@ use crate::gang::Lifecycle;
 use crate::gang::state::{Member, Pod, Stage, Stop};
 use crate::messages::Call;
 use crate::messages::PodRef;
+use crate::recognise::GangKey;
 
 impl Lifecycle {
     /// Stops a start: pods that were bound go, ranks without one are gone already. The engine orders it again and again,
@@ -26,6 +27,7 @@ impl Lifecycle {
         let Some(submitted) = gang.job.as_mut() else { return };
         let Some(run) = submitted.run.as_mut().filter(|run| run.attempt == attempt) else { return };
         let is_again = matches!(std::mem::replace(&mut run.stage, Stage::Stopping(why)), Stage::Stopping(_));
+        run.is_leaving = true;
         let mut going = Vec::new();
         let mut gone = Vec::new();
         let mut stays = None;
@@ -64,11 +66,28 @@ impl Lifecycle {
             let by = self.jobs.get(&preemption.by.job).map_or_else(String::new, |by| format!(" by {by}"));
             self.tell_preempted(&key, &format!("preempted{by}: {}", preemption.rule));
         }
+        self.free_exited(&key);
         for member in gone {
             self.exit(member, Exit::failed(FailureClass::Infrastructure, "it had no pod"));
         }
         if let Some(name) = stays {
             self.explain_staying(&key, &name);
+        }
+    }
+}
+
+impl Lifecycle {
+    /// The places of ranks that exited are free, as the engine counts them, once it stops their start.
+    pub(in crate::gang) fn free_exited(&mut self, key: &GangKey) {
+        let Some(gang) = self.gangs.get_mut(key) else { return };
+        let Some(run) = gang.job.as_mut().and_then(|submitted| submitted.run.as_mut()) else { return };
+        let freed = run.free_exited();
+        if !freed.is_empty() {
+            // A pod may be bound there all the same: it counts by itself from now on.
+            self.changed.insert(key.clone());
+        }
+        for slot in freed {
+            self.cluster.nodes.ours(&slot.node, slot.devices, false);
         }
     }
 }
@@ -81,5 +100,81 @@ fn stop_note(cause: &StopCause) -> String {
         StopCause::TimeLimit => "its time is over".to_owned(),
         StopCause::IdleLimit => "nobody used it".to_owned(),
         StopCause::Resized { .. } | StopCause::ScaledIn { .. } => "its size changes".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::gang::constraints::tests::Play;
+
+    /// A pod of a group whose pods nobody makes again.
+    fn pod(name: &str, group: &str, cpu: &str) -> Value {
+        json!({
+            "metadata": { "namespace": "x", "name": name, "uid": name, "labels": {
+                "pod-group.scheduling.sigs.k8s.io/name": group,
+                "pod-group.scheduling.sigs.k8s.io/min-available": "2" } },
+            "spec": { "schedulerName": "phalanx",
+                "containers": [{ "name": "c", "resources": { "requests": { "cpu": cpu } } }] },
+        })
+    }
+
+    fn is_going(mut pod: Value) -> Value {
+        pod["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:00Z");
+        pod
+    }
+
+    /// An MPIJob's workers were deleted, and its launcher was held by a finalizer for minutes: its nodes counted as used.
+    #[test]
+    fn what_a_pod_held_is_free_once_it_is_gone_though_another_of_its_gang_lingers() {
+        let mut play = Play::of(2);
+        for (name, cpu) in [("launcher", "1"), ("worker", "7")] {
+            play.see(name, pod(name, "mpi", cpu));
+        }
+        play.turn();
+        assert_eq!(play.bound.len(), 2, "{:?}", play.reasons);
+        let waits = |play: &mut Play, name: &str, group: &str, cpu: &str| {
+            play.see(name, pod(name, group, cpu));
+        };
+        waits(&mut play, "next-0", "next", "7");
+        waits(&mut play, "next-1", "next", "7");
+        play.turn();
+        assert!(
+            !play.bound.contains_key("next-0"),
+            "one node has 7 CPUs beside the launcher, or neither has"
+        );
+        let launcher = is_going(play.pods["launcher"].clone());
+        play.see("launcher", launcher);
+        play.turn();
+        play.delete("worker");
+        play.turn();
+        assert!(play.bound.contains_key("launcher"), "its finalizer holds it");
+        assert!(play.bound.contains_key("next-0") && play.bound.contains_key("next-1"), "{:?}", play.reasons);
+        // What is left of it goes at last, and takes nothing of the others with it.
+        play.delete("launcher");
+        play.turn();
+        waits(&mut play, "last-0", "last", "1");
+        waits(&mut play, "last-1", "last", "1");
+        play.turn();
+        let placed = |name: &str| play.bound[name].clone();
+        assert_ne!(placed("last-0"), placed("last-1"), "each node has one CPU left: {:?}", play.bound);
+    }
+
+    /// A successor counts what is there: the pod that lingers, and nothing of those that are gone.
+    #[test]
+    fn after_a_restart_the_pod_that_lingers_holds_only_what_is_its_own() {
+        let mut play = Play::of(2);
+        for (name, cpu) in [("launcher", "1"), ("worker", "7")] {
+            play.see(name, pod(name, "mpi", cpu));
+        }
+        play.turn();
+        let mut next = Play::listing(2);
+        next.see("launcher", is_going(play.pods["launcher"].clone()));
+        for name in ["next-0", "next-1"] {
+            next.see(name, pod(name, "next", "7"));
+        }
+        next.turn();
+        assert!(next.bound.contains_key("next-0") && next.bound.contains_key("next-1"), "{:?}", next.reasons);
     }
 }
