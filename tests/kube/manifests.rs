@@ -10,6 +10,8 @@ use crate::support::role::{NAMESPACE, collection, deploy, read};
 
 /// Of the chart, apart from that of the kustomize base.
 const OF_CHART: &str = "phalanx-chart";
+/// The value for what the chart has of `deploy/monitoring`: objects that the Prometheus Operator defines.
+const WITH_MONITORING: &str = "monitoring.enabled=true";
 /// Values for what the chart has of `deploy/admission` and `deploy/exclusive`.
 const WITH_POLICIES: [&str; 2] = ["admissionPolicy.enabled=true", "exclusiveNodes.enabled=true"];
 
@@ -180,10 +182,12 @@ fn by_name(objects: Vec<Value>) -> BTreeMap<(String, String), Value> {
 
 #[test]
 fn chart_and_kustomize_base_say_the_same() {
-    let mut base = by_name(["base", "admission", "exclusive"].into_iter().flat_map(objects).collect());
+    let folders = ["base", "admission", "exclusive", "monitoring"];
+    let mut base = by_name(folders.into_iter().flat_map(objects).collect());
     // Helm makes the namespace by itself, where it is told to.
     assert!(base.remove(&("Namespace".to_owned(), NAMESPACE.to_owned())).is_some());
-    let chart = by_name(charted(NAMESPACE, &WITH_POLICIES));
+    let values: Vec<&str> = WITH_POLICIES.into_iter().chain([WITH_MONITORING]).collect();
+    let chart = by_name(charted(NAMESPACE, &values));
     assert_eq!(base.keys().collect::<Vec<_>>(), chart.keys().collect::<Vec<_>>());
     for (name, object) in &base {
         assert_eq!(*object, chart[name], "{name:?}: the base, and the chart");
@@ -201,6 +205,9 @@ fn values_of_the_chart_leave_out_and_change_what_they_say() {
     let all = kinds(&[]);
     assert_eq!([all("DaemonSet"), all("Service"), all("NetworkPolicy"), all("PodDisruptionBudget")], [1; 4]);
     assert_eq!(all("MutatingAdmissionPolicy"), 0);
+    assert_eq!([all("ServiceMonitor"), all("PrometheusRule"), all("ConfigMap")], [0; 3]);
+    let monitored = kinds(&[WITH_MONITORING, "monitoring.labels.release=prometheus"]);
+    assert_eq!(["ServiceMonitor", "PrometheusRule", "ConfigMap"].map(monitored), [1; 3]);
     assert_eq!(all("ValidatingAdmissionPolicy"), 3);
     assert_eq!(kinds(&["reservedAnnotations.enabled=false"])("ValidatingAdmissionPolicy"), 2);
     assert_eq!(kinds(&["leastPrivilege.enabled=false"])("ValidatingAdmissionPolicy"), 1);
@@ -227,6 +234,34 @@ fn values_of_the_chart_leave_out_and_change_what_they_say() {
     }
     let unknown = chart(&deploy("chart/phalanx"), "phalanx", NAMESPACE, &["replica=3"]).unwrap_err();
     assert!(unknown.to_string().contains("replica"), "{unknown}");
+}
+
+/// What stands in a rule and on a dashboard is an expression of PromQL: parentheses and braces are closed, and every metric is
+/// one of the scheduler's. (That each is served a unit test of the scheduler sees.)
+#[test]
+fn monitoring_selects_the_service_and_asks_for_metrics_of_the_scheduler() {
+    let monitoring = objects("monitoring");
+    let of = |wanted: &str| monitoring.iter().find(|object| kind(object) == wanted).unwrap();
+    let service = objects("base").into_iter().find(|object| kind(object) == "Service").unwrap();
+    let selected = of("ServiceMonitor")["spec"]["selector"]["matchLabels"].as_object().unwrap();
+    assert!(selected.iter().all(|(key, value)| service["metadata"]["labels"][key] == *value), "{selected:?}");
+    let endpoint = &of("ServiceMonitor")["spec"]["endpoints"][0];
+    assert_eq!(endpoint["port"], service["spec"]["ports"][0]["name"]);
+    let dashboard = of("ConfigMap")["data"]["phalanx-dashboard.json"].as_str().unwrap();
+    let dashboard: Value = serde_json::from_str(dashboard).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let of_panels = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
+    let rules = of("PrometheusRule")["spec"]["groups"][0]["rules"].as_array().unwrap();
+    let all: Vec<&str> = of_panels.chain(rules).map(|one| one["expr"].as_str().unwrap()).collect();
+    assert!(all.len() > 25, "{}", all.len());
+    for expression in all {
+        let count = |c: char| expression.matches(c).count();
+        assert_eq!((count('('), count('{')), (count(')'), count('}')), "{expression}");
+        assert!(expression.contains("phalanx_scheduler_"), "{expression}");
+    }
+    for rule in rules {
+        assert!(rule["annotations"]["summary"].is_string() && rule["for"].is_string(), "{rule}");
+    }
 }
 
 /// What makes pods, of every way to install.

@@ -3,8 +3,14 @@
 use std::path::Path;
 use std::time::Duration;
 
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+
+use self::observed::Observed;
+pub(crate) use self::observed::{Answered, Observer};
+
+mod observed;
 
 /// A connection on which nothing comes for so long is dead: lists are in pages, and watches end before.
 pub(crate) const SILENCE: Duration = Duration::from_secs(75);
@@ -16,6 +22,27 @@ pub(crate) async fn connect(
     context: Option<&str>,
     silence: Option<Duration>,
 ) -> Result<(Client, String), String> {
+    let (config, namespace) = config(file, context, silence).await?;
+    Ok((Client::try_from(config).map_err(|error| error.to_string())?, namespace))
+}
+
+/// The same, and somebody is told of every request.
+pub(crate) async fn connect_observed(
+    file: Option<&Path>,
+    context: Option<&str>,
+    silence: Option<Duration>,
+    observer: Observer,
+) -> Result<(Client, String), String> {
+    let (config, namespace) = config(file, context, silence).await?;
+    let builder = ClientBuilder::try_from(config).map_err(|error| error.to_string())?;
+    Ok((builder.with_layer(&Observed(observer)).build(), namespace))
+}
+
+async fn config(
+    file: Option<&Path>,
+    context: Option<&str>,
+    silence: Option<Duration>,
+) -> Result<(Config, String), String> {
     let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
     let mut config = match (file, context) {
         (Some(path), _) => {
@@ -28,7 +55,7 @@ pub(crate) async fn connect(
     let namespace = config.default_namespace.clone();
     // From when a request is sent, and not from when its connection had nothing to do.
     (config.read_timeout, config.reset_reader_on_write) = (silence, silence.is_some());
-    Ok((Client::try_from(config).map_err(|error| error.to_string())?, namespace))
+    Ok((config, namespace))
 }
 
 #[cfg(test)]

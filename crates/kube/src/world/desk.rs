@@ -15,10 +15,11 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::gang_log;
 use super::lease::Leader;
+use super::metrics::Metrics;
 use super::pulse::Beat;
-use super::serve::Metrics;
 use super::traces::{GangSpans, TurnSpans};
 use super::trouble::Trouble;
+use super::waits::StartWaits;
 use crate::gang::Lifecycle;
 use crate::gang::report::promises::Promise;
 use crate::gang::report::waits::NAMED_MAX;
@@ -93,8 +94,9 @@ pub(super) struct Desk {
     /// Something happened since the queues were reported, and when that was.
     pub(super) is_new: bool,
     pub(super) reported: Instant,
-    /// When over-committed nodes were counted last.
+    /// When over-committed nodes and pending gangs were counted last.
     pub(super) counted: Instant,
+    pub(super) start_waits: StartWaits,
     /// Nothing where no collector is named.
     pub(super) spans: Option<GangSpans>,
     /// Nothing until there is one.
@@ -125,6 +127,7 @@ impl Desk {
             if at <= Instant::now() {
                 let epoch = leader.epoch;
                 let facts = self.lifecycle.begin(unix_now());
+                self.start_waits.told(&facts);
                 self.trace(|spans, lifecycle| spans.told(lifecycle, &facts));
                 return Ok((epoch, facts));
             }
@@ -149,6 +152,8 @@ impl Desk {
             self.report(engine);
             let mut facts = Vec::new();
             let rest: Vec<Message> = self.messages.try_iter().take(BATCH_MAX).collect();
+            let backlog = rest.len() + usize::from(first.is_some());
+            self.metrics.backlog.set(i64::try_from(backlog).unwrap_or(i64::MAX));
             for message in first.into_iter().chain(rest) {
                 match self.take(message) {
                     Ok(more) => facts.extend(more),
@@ -156,12 +161,13 @@ impl Desk {
                 }
             }
             let news = self.lifecycle.settle(unix_now());
+            self.start_waits.told(&news);
             self.trace(|spans, lifecycle| spans.told(lifecycle, &news));
             facts.extend(news);
             let (nodes, gangs) = self.lifecycle.counts();
             self.metrics.nodes.set(i64::try_from(nodes).unwrap_or(i64::MAX));
             self.metrics.gangs.set(i64::try_from(gangs).unwrap_or(i64::MAX));
-            self.count_overcommitted();
+            self.count(engine);
             self.send_calls();
             self.is_new |= !facts.is_empty();
             if !facts.is_empty() && engine.report(facts).is_err() {
@@ -209,14 +215,22 @@ impl Desk {
         }
     }
 
-    /// Every pod is looked at: now and then, while anything happens at all.
-    fn count_overcommitted(&mut self) {
+    /// Every pod and every gang is looked at: now and then, while anything happens at all.
+    fn count(&mut self, engine: &Handle) {
         const EVERY: Duration = Duration::from_secs(10);
-        if self.counted.elapsed() >= EVERY {
-            let nodes = self.lifecycle.overcommitted().len();
-            self.metrics.nodes_overcommitted.set(i64::try_from(nodes).unwrap_or(i64::MAX));
-            self.counted = Instant::now();
+        if self.counted.elapsed() < EVERY {
+            return;
         }
+        let nodes = self.lifecycle.overcommitted().len();
+        self.metrics.nodes_overcommitted.set(i64::try_from(nodes).unwrap_or(i64::MAX));
+        let pending = |engine: &Engine| -> Vec<(QueueName, JobId)> {
+            let jobs = engine.jobs().filter(|(_, gangs)| gangs.iter().any(GangRecord::is_pending));
+            jobs.map(|(job, _)| (job.queue.clone(), job.id)).collect()
+        };
+        if let Ok(pending) = engine.look(pending) {
+            self.metrics.set_pending(&self.lifecycle.pending(&pending));
+        }
+        self.counted = Instant::now();
     }
 
     /// Gangs have events of what happens to them; of a single pod only what is bad has one, its status says the rest.
@@ -253,6 +267,11 @@ impl Desk {
                 for (_, order, cause) in &orders {
                     self.trace(|spans, _| spans.ordered(order, cause.as_ref()));
                     self.lifecycle.carry_out(order, cause.as_ref());
+                    if let Order::ReleaseMembers { gang, .. } = order
+                        && let Some(took) = self.start_waits.bound(gang.job)
+                    {
+                        self.metrics.start_time.observe(took);
+                    }
                 }
                 return Ok(orders.into_iter().map(|(effect, ..)| Input::EffectDone { effect }).collect());
             }
@@ -285,15 +304,18 @@ impl Desk {
                     gang_log::refused(&self.lifecycle, job, waits_for, &why);
                 }
                 self.trace(|spans, _| spans.ended(job, Some(&why)));
+                self.start_waits.ended(job);
                 self.lifecycle.job_refused(job, &why, waits_for);
             }
             News::Ended(job, ending, why) => {
                 gang_log::ended(&self.lifecycle, job, ending, &why);
                 self.trace(|spans, _| spans.ended(job, None));
+                self.start_waits.ended(job);
                 self.lifecycle.job_ended(job);
             }
             News::Waits(gang) => {
                 self.trace(|spans, _| spans.waits(gang.job));
+                self.start_waits.waits(gang.job);
                 self.lifecycle.gang_waits(gang);
             }
             News::Explained(job, waits_for, why) => {
@@ -325,6 +347,7 @@ impl Desk {
 /// The engine's side: everything goes to the desk.
 pub(super) struct KubeWorld {
     pub(super) desk: Sender<Message>,
+    pub(super) metrics: Metrics,
     /// Nothing where no collector is named.
     pub(super) spans: Option<TurnSpans>,
 }
@@ -357,6 +380,7 @@ impl World for KubeWorld {
     }
 
     fn stepped(&mut self, took: Duration, facts: usize, orders: usize) {
+        self.metrics.step_time.observe(took);
         if let Some(spans) = &self.spans {
             spans.stepped(took, facts, orders);
         }

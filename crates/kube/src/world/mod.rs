@@ -19,7 +19,9 @@
 //! | `desk` | the event loop, a thread that owns the lifecycle |
 //! | `gang_log` | what the log says of gangs |
 //! | `trouble` | what it says of calls and watches that went wrong |
-//! | `serve` | health and metrics |
+//! | `serve` | health and metrics, over HTTP |
+//! | `metrics` | what is counted |
+//! | `waits` | how long gangs wait for their start |
 //! | `pulse` | whether desk and engine do their work |
 //! | `traces` | spans, for a collector |
 //! | `run` | all of it together |
@@ -36,6 +38,7 @@ mod groups;
 mod kinds;
 mod lanes;
 mod lease;
+mod metrics;
 mod provision;
 mod pulse;
 mod run;
@@ -43,6 +46,7 @@ mod serve;
 mod suspend;
 mod traces;
 mod trouble;
+mod waits;
 mod watch;
 
 pub use call::ANSWER;

@@ -8,6 +8,7 @@ use phalanx_shell::Handle;
 use tokio::sync::oneshot;
 
 use super::desk::Message;
+use super::metrics::Seconds;
 
 /// Between two questions.
 const EVERY: Duration = Duration::from_secs(5);
@@ -55,20 +56,22 @@ impl Pulse {
     }
 
     /// Asks until the desk is gone: the process ends then. Nothing is asked again before it has answered.
-    pub(super) async fn beat(self, desk: Sender<Message>) {
-        self.beat_every(EVERY, desk).await;
+    pub(super) async fn beat(self, desk: Sender<Message>, lag: Seconds<0>) {
+        self.beat_every(EVERY, desk, lag).await;
     }
 
-    async fn beat_every(self, every: Duration, desk: Sender<Message>) {
+    async fn beat_every(self, every: Duration, desk: Sender<Message>, lag: Seconds<0>) {
         loop {
             tokio::time::sleep(every).await;
             self.asks(Some("the event loop"));
             let (answer, answered) = oneshot::channel();
+            let asked = Instant::now();
             let engine = match desk.send(Message::Beat(answer)) {
                 Ok(()) => answered.await,
                 Err(_) => return self.asks(None),
             };
             let Ok(engine) = engine else { return self.asks(None) };
+            lag.observe(asked.elapsed());
             if let Some(engine) = engine {
                 self.asks(Some("the engine"));
                 look(engine).await;
@@ -129,7 +132,7 @@ mod tests {
             let (sender, messages) = channel();
             desk(messages, times, engine);
             let pulse = Pulse::default();
-            let beats = tokio::spawn(pulse.clone().beat_every(SHORT, sender));
+            let beats = tokio::spawn(pulse.clone().beat_every(SHORT, sender, Seconds::default()));
             tokio::time::sleep(3 * LONG).await;
             beats.abort();
             pulse.check_within(LONG)

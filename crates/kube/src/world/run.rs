@@ -16,10 +16,12 @@ use super::kinds::{Watches, kinds, read_core};
 use super::lanes::{Deadlines, Lanes};
 use super::lease;
 use super::lease::{Leader, LeaseSettings, Term};
+use super::metrics::Metrics;
 use super::pulse::Pulse;
-use super::serve::{self, Metrics};
+use super::serve;
 use super::traces::Traces;
-use crate::connect::{SILENCE, connect};
+use super::waits::StartWaits;
+use crate::connect::{SILENCE, connect_observed};
 use crate::gang::{Lifecycle, Options};
 
 /// How a scheduler is to run.
@@ -71,7 +73,12 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
     let traces = Traces::begin(settings.otlp_endpoint.as_deref(), metrics.traces.clone())
         .map_err(SchedulerError::Traces)?;
     let client = runtime
-        .block_on(connect(settings.kubeconfig.as_deref(), settings.context.as_deref(), Some(SILENCE)))
+        .block_on(connect_observed(
+            settings.kubeconfig.as_deref(),
+            settings.context.as_deref(),
+            Some(SILENCE),
+            metrics.requests.observer(),
+        ))
         .map_err(SchedulerError::Config)?
         .0;
     let (sender, messages) = mpsc::channel();
@@ -89,7 +96,7 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
     let unlisted = watches.names();
     runtime.spawn(watches.keep(client.clone()));
     let (is_ready, pulse) = (Arc::new(AtomicBool::new(false)), Pulse::default());
-    runtime.spawn(pulse.clone().beat(sender.clone()));
+    runtime.spawn(pulse.clone().beat(sender.clone(), metrics.loop_lag.clone()));
     if let Some(at) = settings.listen {
         let (is_ready, desk, pulse) = (Arc::clone(&is_ready), sender.clone(), pulse.clone());
         runtime.spawn(async move {
@@ -114,6 +121,7 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
         is_new: false,
         reported: Instant::now(),
         counted: Instant::now(),
+        start_waits: StartWaits::default(),
         spans: traces.as_ref().map(Traces::gangs),
         engine: None,
     };
@@ -127,6 +135,7 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
     };
     let (nodes, gangs) = desk.lifecycle.counts();
     metrics.is_leader.set(1);
+    let of_engine = metrics.clone();
     tracing::info!(nodes, gangs, "leads");
     let in_flight;
     {
@@ -140,7 +149,8 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
     }
     let spans = traces.as_ref().map(Traces::turns);
     let engine = Engine::new(epoch, EngineConfig::default());
-    let (mut pump, handle) = Pump::<_>::new(engine, None, unix_now, |_| KubeWorld { desk: sender, spans });
+    let (mut pump, handle) =
+        Pump::<_>::new(engine, None, unix_now, |_| KubeWorld { desk: sender, metrics: of_engine, spans });
     pump.begin(&facts).map_err(|error| SchedulerError::Start(error.to_string()))?;
     drop(facts);
     let pump =

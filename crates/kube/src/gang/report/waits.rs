@@ -24,6 +24,8 @@ pub(crate) struct Waiting {
 
 /// Gangs that a queue's status names, of all that wait there.
 pub const NAMED_MAX: usize = 10;
+/// The reason of a gang that no scheduling cycle has come to yet.
+const UNJUDGED: &str = "Evaluating";
 /// Characters of a reason in there.
 const REASON_MAX: usize = 300;
 
@@ -66,6 +68,24 @@ impl Lifecycle {
             let (why, pods) = (Arc::clone(&waits.why), gang.unbound());
             self.say(&key, &pods, what, why);
         }
+    }
+
+    /// How many gangs wait, by queue and reason. `queued` are the pending jobs of the engine with their queues; of a gang that
+    /// is not complete, or was refused, the queue is not known yet.
+    #[must_use]
+    pub fn pending(&self, queued: &[(QueueName, JobId)]) -> BTreeMap<(Option<QueueName>, &'static str), i64> {
+        let mut counts: BTreeMap<(Option<QueueName>, &'static str), i64> = BTreeMap::new();
+        let mut count = |queue: Option<&QueueName>, waits: Option<&Waiting>| {
+            let reason = waits.map_or(UNJUDGED, |waits| waits.what.reason());
+            *counts.entry((queue.cloned(), reason)).or_default() += 1;
+        };
+        for (queue, job) in queued {
+            let gang = self.jobs.get(job).and_then(|key| self.gangs.get(key));
+            gang.into_iter().for_each(|gang| count(Some(queue), gang.waits.as_ref()));
+        }
+        let others = self.gangs.values().filter(|gang| gang.job.is_none() && gang.waits.is_some());
+        others.for_each(|gang| count(None, gang.waits.as_ref()));
+        counts
     }
 
     /// The first gangs of `line` of each queue and of those below it, and why they wait.

@@ -13,7 +13,7 @@ use super::super::bind::{bind, prepare};
 use super::super::call::Limited;
 use super::super::desk::Message;
 use super::super::lease::Term;
-use super::super::serve::Metrics;
+use super::super::metrics::Metrics;
 use super::open::{Open, Opened};
 use super::turn::{Turn, Turns};
 use super::{Deadlines, InFlight, LANE_MAX, TOO_MANY};

@@ -44,7 +44,7 @@ use super::desk::Message;
 use super::explain::Stand;
 use super::groups::GroupStand;
 use super::lease::Term;
-use super::serve::Metrics;
+use super::metrics::Metrics;
 use super::trouble::Trouble;
 use crate::crd;
 use crate::gang::lifecycle::orphaned_bindings::REQUEST_MS;

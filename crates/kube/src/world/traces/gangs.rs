@@ -14,7 +14,7 @@ use phalanx_model::{Input, Job, JobId, MemberId, NodeName, Order, Placement, Sig
 use super::count;
 use crate::gang::Lifecycle;
 use crate::messages::{Unbound, WaitsFor};
-use crate::world::serve::TraceCounts;
+use crate::world::metrics::TraceCounts;
 
 /// Gangs that are followed at once; further ones have no span.
 const GANGS_MAX: usize = 65_536;

@@ -19,7 +19,7 @@ use opentelemetry::{Context, Key, KeyValue};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 
-use super::serve::TraceCounts;
+use super::metrics::TraceCounts;
 
 pub(super) use gangs::GangSpans;
 use target::Target;

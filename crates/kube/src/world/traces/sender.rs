@@ -16,7 +16,7 @@ use opentelemetry_sdk::trace::{
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
 use super::target::Target;
-use crate::world::serve::TraceCounts;
+use crate::world::metrics::TraceCounts;
 
 /// What a collector may answer.
 const ANSWER_MAX: u64 = 64 * 1024;
