@@ -155,6 +155,11 @@ impl CallError {
         !matches!(self, Self::Over) && may_pass(self.code())
     }
 
+    /// The same a while later: also a right that is missing comes, as while an API server starts.
+    pub(super) const fn may_pass_later(&self) -> bool {
+        self.may_pass() || matches!(self.code(), Some(401 | 403))
+    }
+
     pub(super) fn pause(&self) -> Duration {
         match self {
             Self::Refused { after: Some(after), .. } => (*after).min(PAUSE_MAX),

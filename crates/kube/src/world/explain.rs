@@ -28,6 +28,8 @@ const BATCH: usize = 20;
 const TURN: Duration = Duration::from_millis(500);
 /// Events and conditions of groups in one turn while bindings stand in line: each costs the API server as much as one of them.
 const BATCH_BESIDE: usize = 2;
+/// After this time a condition of a group is tried again that could not be written.
+const AGAIN: Duration = Duration::from_secs(10);
 /// Events that wait to be written.
 const EVENTS_MAX: usize = 10_000;
 /// Pods whose reasons are remembered.
@@ -116,6 +118,13 @@ impl Notes {
         }
         said
     }
+
+    /// It could not be written: it is said again later, unless something else is to be said by then.
+    fn again(&mut self, about: ObjectRef, stand: GroupStand) {
+        let key = (about, stand.of());
+        self.told.remove(&key);
+        self.groups.entry(key).or_insert_with(|| (stand, Instant::now() + AGAIN));
+    }
 }
 
 impl Explainer {
@@ -182,7 +191,11 @@ async fn write(client: Client, bindings: Arc<Semaphore>, notes: Arc<Mutex<Notes>
             Turn { pods, events: notes.events.drain(..count).collect(), groups }
         };
         for (about, stand, since) in groups {
-            groups::write(&client, &about, &stand, since).await;
+            if let Err(error) = groups::write(&client, &about, &stand, since).await
+                && error.may_pass_later()
+            {
+                notes.lock().unwrap_or_else(PoisonError::into_inner).again(about, stand);
+            }
         }
         for event in events {
             post(&client, &event).await;
@@ -331,6 +344,32 @@ mod tests {
         let first = since(false, "full");
         assert_eq!(since(false, "still full"), first);
         assert!(since(true, "bound") > first);
+    }
+
+    /// While an API server starts it refuses what it allows later; the group never said that it was scheduled.
+    #[test]
+    fn a_condition_that_could_not_be_written_is_written_later_unless_there_is_a_newer_one() {
+        let explainer = Explainer { notes: Arc::default() };
+        let about = groups::tests::pod_group("v1beta1");
+        let due = |after: Duration| {
+            let mut notes = explainer.notes.lock().unwrap();
+            said(notes.due_groups(Instant::now() + after, BATCH))
+        };
+        let (waits, is_bound) =
+            (groups::tests::scheduled(false, "full"), groups::tests::scheduled(true, "bound"));
+        explainer.group(about.clone(), is_bound.clone());
+        let refused = due(PATIENCE);
+        explainer.notes.lock().unwrap().again(about.clone(), is_bound.clone());
+        assert_eq!(due(PATIENCE), []);
+        // That it was scheduled once is still to be said.
+        explainer.group(about.clone(), waits.clone());
+        assert_eq!(due(AGAIN), refused);
+        let other = groups::tests::pod_group("v1alpha2");
+        explainer.group(other.clone(), waits.clone());
+        due(PATIENCE);
+        explainer.group(other.clone(), is_bound.clone());
+        explainer.notes.lock().unwrap().again(other.clone(), waits);
+        assert_eq!(due(AGAIN), [(other, is_bound)]);
     }
 
     #[test]

@@ -54,7 +54,12 @@ fn can_fall_back(group: &ObjectRef) -> bool {
 }
 
 /// `since` is when the condition became true or false.
-pub(super) async fn write(client: &Client, about: &ObjectRef, stand: &GroupStand, since: jiff::Timestamp) {
+pub(super) async fn write(
+    client: &Client,
+    about: &ObjectRef,
+    stand: &GroupStand,
+    since: jiff::Timestamp,
+) -> Result<(), CallError> {
     let since = since.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     match stand {
         GroupStand::Upstream(GroupCondition { of, is_true, reason, message }) => {
@@ -72,7 +77,8 @@ pub(super) async fn write(client: &Client, about: &ObjectRef, stand: &GroupStand
             });
             let patch = json!({ "metadata": { "uid": about.uid }, "status": { "conditions": [condition] } });
             let path = format!("{}/status", path_of(about));
-            let _ = repeat(client, "PATCH", &path, "application/strategic-merge-patch+json", &patch).await;
+            let content = "application/strategic-merge-patch+json";
+            repeat(client, "PATCH", &path, content, &patch).await.map(drop)
         }
         GroupStand::Volcano(VolcanoStatus { phase, running, succeeded, failed, condition }) => {
             let condition = condition.as_ref().map(|(of, reason, message)| {
@@ -87,7 +93,7 @@ pub(super) async fn write(client: &Client, about: &ObjectRef, stand: &GroupStand
                 "phase": phase, "running": running, "succeeded": succeeded, "failed": failed,
                 "conditions": conditions,
             });
-            let _ = patch_volcano(client, about, status).await;
+            patch_volcano(client, about, status).await
         }
     }
 }
@@ -185,7 +191,7 @@ pub(super) mod tests {
         });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            write(&Client::new(service, "default"), about, stand, jiff::Timestamp::UNIX_EPOCH).await;
+            write(&Client::new(service, "default"), about, stand, jiff::Timestamp::UNIX_EPOCH).await.unwrap();
         });
         let mut asked = asked.lock().unwrap();
         assert_eq!(asked.len(), 1, "{asked:?}");
