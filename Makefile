@@ -1,6 +1,6 @@
 # The few commands a person needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test swarm swarm-nightly bench-sim bench-kube test-kube test-kubelet kube-up kube-demo kube-kills walls fmt deny fuzz clean check-tools wasm-target node-tools
+.PHONY: help demo test swarm swarm-nightly bench-sim bench-kube test-kube test-kubelet kube-upgrade kube-up kube-demo kube-kills walls fmt deny fuzz clean check-tools wasm-target node-tools
 
 CARGO ?= cargo
 RUST_MIN := 1.95
@@ -46,6 +46,9 @@ test-kube kube-up kube-kills kube-demo bench-kube: export PHALANX_KUBERNETES = $
 
 test-kube: check-tools ## The tests on a real control plane of KUBERNETES (1.37), half an hour (needs Go)
 	$(CARGO) test -p phalanx-tests --test kube
+
+kube-upgrade: check-tools ## Gangs that run while Kubernetes is upgraded from 1.36 to 1.37 (minutes; needs Go)
+	$(CARGO) test -p phalanx-tests --test kube -- --ignored kubernetes_is_upgraded --nocapture
 
 NODES ?= 16
 REAL ?= 0

@@ -1,16 +1,18 @@
-//! Kinds whose served version changes, and kinds that cannot be read.
+//! Kinds whose served version changes, kinds that cannot be read, and an upgrade of Kubernetes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use phalanx_controlplane::{KubernetesVersion, Options, Program};
 use serde_json::{Value, json};
 
 use crate::health::unwatched;
+use crate::support::audit::Audit;
 use crate::support::front::{Fault, Front};
 use crate::support::groups::pod_group;
-use crate::support::{Cluster, PODS, Times, pod};
+use crate::support::{Cluster, JOBS, PODS, Times, assert_disjoint, job, options, pod, role};
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const GROUP: &str = "scheduling.x-k8s.io";
@@ -119,4 +121,70 @@ fn kinds_that_cannot_be_read_are_named_and_only_what_depends_on_them_waits() {
     is_refused.store(false, Ordering::Release);
     cluster.until_runs("pair", 2);
     cluster.until("all kinds", |_| unwatched(at).is_empty().then_some(()));
+}
+
+/// An administrator has to delete objects of `v1alpha2` first, which 1.37 cannot read.
+fn delete_groups_of_1_36(cluster: &Cluster) {
+    for kind in ["workloads", "podgroups"] {
+        let all = format!("/apis/scheduling.k8s.io/v1alpha2/namespaces/default/{kind}");
+        let objects = cluster.api().get(&all).unwrap();
+        for object in objects["items"].as_array().unwrap() {
+            let path = format!("{all}/{}", object["metadata"]["name"].as_str().unwrap());
+            cluster.api().patch(&path, &json!({ "metadata": { "finalizers": null } })).unwrap();
+            // The garbage collector may have been faster.
+            let _ = cluster.api().delete(&path);
+        }
+        cluster.until(&format!("no {kind}"), |cluster| {
+            cluster.api().get(&all).ok()?["items"].as_array()?.is_empty().then_some(())
+        });
+    }
+}
+
+/// `make kube-upgrade`: both versions are built for it, which takes minutes.
+#[test]
+#[ignore = "needs the programs of two versions of Kubernetes"]
+fn gangs_run_on_while_kubernetes_is_upgraded_from_1_36_to_1_37() {
+    let from = Options { kubernetes: Some(KubernetesVersion::V1_36), ..options() };
+    let mut cluster = Cluster::with(&from, 4);
+    let scheduler = cluster.schedule(0);
+    cluster.create(JOBS, &job("train", 2, 4, &json!({})));
+    cluster.create_group(&pod_group("pair", 2));
+    cluster.create_members("pair", 2, 4);
+    let before = ["train", "pair"].map(|gang| cluster.until_runs(gang, 2));
+    let pods = |cluster: &Cluster| {
+        let pods = cluster.api().get(PODS).unwrap();
+        let pods = pods["items"].as_array().unwrap().iter();
+        pods.map(|pod| pod["metadata"]["uid"].as_str().unwrap().to_owned()).collect::<BTreeSet<_>>()
+    };
+    let uids = pods(&cluster);
+    assert_eq!(uids.len(), 4);
+
+    Audit::of(&cluster.plane.audit_log(), role::USER).assert_nothing_was_denied();
+    cluster.plane.stop(Program::ControllerManager);
+    delete_groups_of_1_36(&cluster);
+    cluster.plane.upgrade(KubernetesVersion::V1_37).unwrap();
+    // While it starts it does not know its roles yet, and denies what they allow.
+    std::fs::write(cluster.plane.audit_log(), "").unwrap();
+    let version = cluster.api().get("/version").unwrap();
+    assert_eq!(version["gitVersion"], KubernetesVersion::V1_37.release());
+    cluster.create_group(&pod_group("pair", 2));
+    // The scheduler finds the new version of groups within half a minute.
+    cluster.create_group(&pod_group("after", 2));
+    cluster.create_members("after", 2, 4);
+    cluster.until_runs("after", 2);
+    cluster.create(JOBS, &job("later", 1, 4, &json!({})));
+    cluster.until_runs("later", 1);
+    let after = ["train", "pair"].map(|gang| cluster.until_runs(gang, 2));
+    assert_eq!(after, before);
+    assert!(!cluster.has_ended(scheduler));
+
+    // A scheduler that starts on 1.37 takes all of them over.
+    cluster.kill(scheduler);
+    cluster.schedule(0);
+    cluster.create(PODS, &pod("alone", 4));
+    cluster.until_runs("alone", 1);
+    let after = ["train", "pair"].map(|gang| cluster.until_runs(gang, 2));
+    assert_eq!(after, before);
+    assert!(pods(&cluster).is_superset(&uids), "no pod was made again");
+    assert_disjoint(&cluster.seats());
 }

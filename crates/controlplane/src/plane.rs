@@ -174,6 +174,19 @@ impl ControlPlane {
         Ok(())
     }
 
+    /// Kills the programs of Kubernetes and starts those of another version in their stead, on the same state.
+    ///
+    /// # Errors
+    /// When one cannot be built, ends, or is not ready in time.
+    pub fn upgrade(&mut self, to: KubernetesVersion) -> Result<(), Error> {
+        let of_kubernetes = [Program::ApiServer, Program::ControllerManager, Program::KubeScheduler];
+        let programs = of_kubernetes.into_iter().filter(|program| self.programs.contains_key(program));
+        let programs: Vec<Program> = programs.collect();
+        programs.iter().rev().for_each(|program| self.stop(*program));
+        self.layout.kubernetes = to;
+        programs.into_iter().try_for_each(|program| self.run(program))
+    }
+
     /// Kills a program, if it runs.
     pub fn stop(&mut self, program: Program) {
         self.processes.remove(&program);
