@@ -93,6 +93,15 @@ fn a_node_that_its_conditions_close_gets_nothing_new_and_what_is_evicted_there_r
     assert_eq!(cluster.until_runs("ring", 3), before, "what runs goes on");
     let eviction = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": lost } });
     cluster.create(&format!("{PODS}/{lost}/eviction"), &eviction);
+    let there = until_elsewhere(&cluster, &node);
+    assert_disjoint(&there);
+
+    // As node-problem-detector says it in AKS.
+    set(&cluster, &node, "DrainInProgress", "False");
+    let (node, lost) = (there[0].node.clone().unwrap(), there[0].name.clone());
+    set(&cluster, &node, "GPUMissing", "True");
+    let eviction = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": lost } });
+    cluster.create(&format!("{PODS}/{lost}/eviction"), &eviction);
     assert_disjoint(&until_elsewhere(&cluster, &node));
 }
 

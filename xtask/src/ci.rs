@@ -6,6 +6,9 @@ use std::time::Instant;
 
 use crate::cargo::cargo;
 
+/// Tests on control planes that run at the same time: each has some gigabyte of memory.
+const CONTROL_PLANES: &str = "4";
+
 /// Runs the stages in order and stops at the first that fails; its own output says why.
 pub(crate) fn run(root: &Path) -> ExitCode {
     let begin = Instant::now();
@@ -53,7 +56,13 @@ fn stages() -> Vec<(&'static str, Command)> {
         // nextest does not run the examples in documentation.
         stages.push(("documentation tests", stage(&["test", "--quiet", "--workspace", "--doc"])));
     } else {
-        stages.push(("tests", seeded(&["test", "--quiet", "--workspace", "--no-fail-fast"])));
+        let others = ["test", "--quiet", "--workspace", "--exclude", "phalanx-tests", "--no-fail-fast"];
+        stages.push(("tests", seeded(&others)));
+        stages.push(("daemons", seeded(&["test", "--quiet", "-p", "phalanx-tests", "--test", "real"])));
+        // These wait for timers of Kubernetes more than for the processor.
+        let threads = ["--", "--test-threads", CONTROL_PLANES];
+        let kube = ["test", "--quiet", "-p", "phalanx-tests", "--test", "kube"];
+        stages.push(("control planes", seeded(&[&kube[..], &threads].concat())));
     }
     stages.push(("broken engines", own("mutants")));
     stages.push(("work", own("work")));

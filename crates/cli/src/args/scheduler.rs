@@ -54,6 +54,10 @@ pub(crate) struct Deciding {
     /// Which nodes new gangs go to.
     #[arg(long, value_enum, default_value = "all")]
     pub(crate) nodes: Used,
+    /// What says that a node is broken and gets no new pods: conditions as NAME=STATUS, labels as label:KEY=VALUE, or
+    /// none [default: the conditions of node-problem-detector and of the agents of AKS and EKS].
+    #[arg(long, value_name = "SIGN", value_delimiter = ',')]
+    pub(crate) broken_if: Option<Vec<String>>,
     /// Queue of gangs that name none.
     #[arg(long, value_name = "QUEUE", default_value = "default")]
     pub(crate) queue: String,

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use phalanx_kube::gang::Options;
-use phalanx_kube::recognise::NodesUsed;
+use phalanx_kube::recognise::{BrokenSigns, NodesUsed};
 use phalanx_kube::world::{self, LeaseSettings, SchedulerError, Settings};
 use phalanx_model::QueueName;
 
@@ -53,7 +53,17 @@ fn schedule(asked: Scheduler) -> Result<(), Failure> {
 pub(super) fn options(asked: Deciding) -> Result<Options, Failure> {
     let queue = QueueName::new(&asked.queue)
         .map_err(|bad| Failure::usage(format!("--queue {:?}: {bad}", asked.queue), "name a queue"))?;
+    let broken = match asked.broken_if {
+        None => BrokenSigns::default(),
+        Some(signs) if signs == ["none"] => BrokenSigns::from_iter([]),
+        Some(signs) => signs
+            .iter()
+            .map(|sign| sign.parse())
+            .collect::<Result<_, String>>()
+            .map_err(|why| Failure::usage(format!("--broken-if: {why}"), "or write none"))?,
+    };
     Ok(Options {
+        broken,
         scheduler_name: asked.scheduler_name,
         queue,
         ready_ms: asked.ready_deadline.saturating_mul(1_000),

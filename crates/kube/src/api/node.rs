@@ -1,6 +1,8 @@
 //! Nodes, as far as a scheduler looks at them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{NodeCondition, Taint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -27,6 +29,9 @@ pub struct Node {
     pub spec: NodeSpec,
     #[serde(default)]
     pub status: NodeStatus,
+    /// The sign by which it counts as broken, in words: see [`crate::recognise::BrokenSigns`]. Found when it is observed.
+    #[serde(skip)]
+    pub broken: Option<Arc<str>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -72,10 +77,11 @@ impl Node {
         self.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// The condition that closes the node to new pods.
+    /// What closes the node to new pods, in words.
     #[must_use]
-    pub fn closed_by(&self) -> Option<&'static str> {
-        closing(&self.status.conditions)
+    pub fn closed_by(&self) -> Option<Cow<'_, str>> {
+        let closing = closing(&self.status.conditions).map(|name| Cow::Owned(format!("condition {name}")));
+        closing.or_else(|| self.broken.as_deref().map(Cow::Borrowed))
     }
 
     #[must_use]

@@ -33,7 +33,7 @@ pub(crate) mod published;
 pub(crate) mod queues;
 pub(crate) mod rare;
 
-use crate::recognise::NodesUsed;
+use crate::recognise::{BrokenSigns, NodesUsed};
 
 use bound_pods::BoundPods;
 use budgets::Budgets;
@@ -52,8 +52,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// New gangs go to these nodes alone.
-    pub(crate) fn new(used: NodesUsed) -> Self {
-        Self { nodes: NodeState::new(used), ..Self::default() }
+    /// New gangs go to these nodes alone, and not while they show signs of being broken.
+    pub(crate) fn new(used: NodesUsed, broken: BrokenSigns) -> Self {
+        Self { nodes: NodeState::new(used, broken), ..Self::default() }
     }
 }

@@ -25,7 +25,7 @@ use crate::api;
 use crate::filter::{Held, Lack, Requirements};
 use crate::messages::{Call, Found};
 use crate::recognise::topology::{self};
-use crate::recognise::{LevelRef, NodesUsed};
+use crate::recognise::{BrokenSigns, LevelRef, NodesUsed};
 
 /// The level of single nodes.
 pub(crate) const NODE: &str = "node";
@@ -64,6 +64,7 @@ impl fmt::Display for DomainOf {
 #[derive(Default)]
 pub(crate) struct NodeState {
     used: NodesUsed,
+    broken: BrokenSigns,
     nodes: BTreeMap<NodeName, Entry>,
     machines: Machines,
     /// What is held on nodes: a pod may be heard of before its node is.
@@ -146,12 +147,13 @@ pub(crate) struct OrphanedBinding {
 }
 
 impl NodeState {
-    pub(crate) fn new(used: NodesUsed) -> Self {
-        Self { used, ..Self::default() }
+    pub(crate) fn new(used: NodesUsed, broken: BrokenSigns) -> Self {
+        Self { used, broken, ..Self::default() }
     }
 
-    pub(crate) fn observe(&mut self, node: api::Node) {
+    pub(crate) fn observe(&mut self, mut node: api::Node) {
         let Ok(name) = NodeName::new(node.name()) else { return };
+        node.broken = self.broken.of(&node);
         self.is_fabric_stale |= match self.nodes.get(&name) {
             Some(known) => known.node.metadata.labels != node.metadata.labels,
             None => true,

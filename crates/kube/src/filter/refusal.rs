@@ -6,8 +6,8 @@ use std::fmt;
 pub enum Refusal {
     /// It is cordoned.
     Unschedulable,
-    /// It has a condition that closes it.
-    Closed(&'static str),
+    /// It has a condition or a label that closes it.
+    Closed(String),
     Taint {
         key: String,
         value: String,
@@ -44,7 +44,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unschedulable => f.write_str("node(s) were unschedulable"),
-            Self::Closed(condition) => write!(f, "node(s) had condition {condition}"),
+            Self::Closed(sign) => write!(f, "node(s) had {sign}"),
             Self::Taint { key, value } => write!(f, "node(s) had untolerated taint {{{key}: {value}}}"),
             Self::Affinity => f.write_str("node(s) didn't match Pod's node affinity/selector"),
             Self::Features => f.write_str("node(s) didn't match Pod's required features"),

@@ -132,7 +132,7 @@ impl NodeTerms {
     pub fn admits(&self, node: &Node) -> Result<(), Refusal> {
         let closed = match node.spec.unschedulable {
             true => Some(Refusal::Unschedulable),
-            false => node.closed_by().map(Refusal::Closed),
+            false => node.closed_by().map(|sign| Refusal::Closed(sign.into_owned())),
         };
         if let Some(refusal) = closed.filter(|_| !self.tolerates(&cordon())) {
             return Err(refusal);

@@ -74,6 +74,8 @@ pub struct Options {
     pub vacant_ms: u64,
     /// New gangs go to these; on all others what runs is counted and stays.
     pub nodes: recognise::NodesUsed,
+    /// What says of a node that it is broken, and gets no new pods.
+    pub broken: recognise::BrokenSigns,
 }
 
 impl Options {
@@ -81,8 +83,8 @@ impl Options {
     #[must_use]
     pub fn of_queue(queue: QueueName) -> Self {
         let (ready_ms, vacant_ms) = (READY_MS, VACANT_MS);
-        let nodes = recognise::NodesUsed::All;
-        Self { scheduler_name: "phalanx".to_owned(), queue, ready_ms, vacant_ms, nodes }
+        let (nodes, broken) = (recognise::NodesUsed::All, recognise::BrokenSigns::default());
+        Self { scheduler_name: "phalanx".to_owned(), queue, ready_ms, vacant_ms, nodes, broken }
     }
 }
 
@@ -138,7 +140,7 @@ impl Lifecycle {
     #[must_use]
     pub fn new(options: Options) -> Self {
         Self {
-            cluster: Cluster::new(options.nodes),
+            cluster: Cluster::new(options.nodes, options.broken.clone()),
             options,
             constraints: Constraints::default(),
             rechecks: Rechecks::default(),
