@@ -1,5 +1,5 @@
-//! Members that are gone while their gang is being stopped: what each held is free at once, and not only when the last
-//! of its siblings is gone.
+//! While a gang is being stopped, each member that exits frees its part of the placement at once, and not only when the
+//! last member of the gang is gone.
 //!
 //! A gang that starts or runs keeps the part of a member that is gone, and so does one that is resized: it starts again
 //! in the placement that it has. The record says which part of its placement a gang holds

@@ -83,7 +83,7 @@ impl Lifecycle {
         let Some(run) = gang.job.as_mut().and_then(|submitted| submitted.run.as_mut()) else { return };
         let freed = run.free_exited();
         if !freed.is_empty() {
-            // A pod may be bound there all the same: it counts by itself from now on.
+            // A pod that is bound there all the same counts by itself from now on.
             self.changed.insert(key.clone());
         }
         for slot in freed {

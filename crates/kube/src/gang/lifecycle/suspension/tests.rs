@@ -657,3 +657,32 @@ fn a_binding_that_was_given_up_without_an_answer_keeps_its_devices_until_it_can_
     play.after(60_000);
     assert_eq!(held(&play), 0, "it comes no more");
 }
+
+/// The engine freed the rank when its binding was given up, and other pods of its gang are still there.
+#[test]
+fn a_binding_that_comes_late_while_its_gang_is_stopped_holds_its_device() {
+    let mut play = made();
+    for pod in play.pods.values_mut() {
+        pod["metadata"]["ownerReferences"] = json!([]);
+    }
+    for (name, pod) in play.pods.clone() {
+        play.see(&name, pod);
+    }
+    play.is_controlled = false;
+    (play.refused, play.is_slow) = (Some(2), true);
+    play.after(0);
+    play.give_up();
+    assert_eq!(play.bound(), SIZE - 1, "nobody deletes pods that nobody makes again");
+    let foreign = |play: &Play| play.engine.nodes().next().unwrap().foreign;
+    let devices = foreign(&play);
+    assert_eq!(devices.count(), 1, "it may still come");
+    let name = play.pods.keys().find(|name| name.starts_with("g-2-")).unwrap().clone();
+    let mut pod = play.pods[&name].clone();
+    pod["spec"]["nodeName"] = json!("a");
+    for (key, text) in [(RANK, "2"), (DEVICES, &devices.to_string()), (ATTEMPT, "1")] {
+        pod["metadata"]["annotations"][key] = json!(text);
+    }
+    play.see(&name, pod);
+    play.after(0);
+    assert_eq!(foreign(&play), devices, "it has come, and no gang holds its device");
+}
