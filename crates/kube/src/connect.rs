@@ -26,7 +26,7 @@ pub(crate) async fn connect(
     Ok((Client::try_from(config).map_err(|error| error.to_string())?, namespace))
 }
 
-/// The same, and somebody is told of every request.
+/// The same. The observer is called with every request.
 pub(crate) async fn connect_observed(
     file: Option<&Path>,
     context: Option<&str>,

@@ -1,4 +1,4 @@
-//! A client whose requests somebody is told of: what was asked for, how it was answered, and after what time.
+//! A client that reports each of its requests: what was requested, how it was answered, and after what time.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -18,7 +18,7 @@ pub(crate) struct Answered<'a> {
     pub(crate) took: Duration,
 }
 
-/// Whoever is told.
+/// Called with each request.
 pub(crate) type Observer = Arc<dyn Fn(&Answered<'_>) + Send + Sync>;
 
 #[derive(Clone)]
@@ -61,7 +61,7 @@ where
         };
         let answer = self.inner.call(request);
         Box::pin(async move {
-            // The whole of it, which a block that only writes one field would not take along.
+            // Moves the whole request into the block: a write of one field alone would copy that field.
             let mut asked = asked;
             let answer = answer.await;
             asked.code = answer.as_ref().ok().map(|answer| answer.status().as_u16());
@@ -70,7 +70,7 @@ where
     }
 }
 
-/// A request until it is answered, or given up: then nobody waits for this future any longer.
+/// A request until it is answered, or given up: if its future is dropped, it had no answer.
 struct Asked {
     method: Method,
     uri: Uri,

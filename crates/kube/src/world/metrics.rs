@@ -109,7 +109,7 @@ impl RequestTimes {
         self.0.get_or_create(&OfCall { call, result }).observe(took.as_secs_f64());
     }
 
-    /// What a client tells of its requests.
+    /// Counts the requests of a client.
     pub(super) fn observer(&self) -> Observer {
         let times = self.clone();
         Arc::new(move |request: &Answered<'_>| {
@@ -249,14 +249,14 @@ impl Metrics {
         registry.register_with_unit("api_request_duration", help, Unit::Seconds, self.requests.0.clone());
     }
 
-    /// How many gangs wait, by queue and reason: all that do.
+    /// Sets the numbers of all pending gangs, by queue and reason.
     pub(super) fn set_pending(&self, counts: &BTreeMap<(Option<QueueName>, &'static str), i64>) {
         let queues: BTreeSet<&QueueName> = counts.keys().filter_map(|(queue, _)| queue.as_ref()).collect();
         let named: BTreeSet<&QueueName> = queues.into_iter().take(QUEUES_MAX).collect();
         let mut now: BTreeMap<OfQueue, i64> = BTreeMap::new();
         for ((queue, reason), count) in counts {
             let queue = match queue {
-                // It is known once all of its pods are there.
+                // The queue is known once all pods of the gang exist.
                 None => String::new(),
                 Some(queue) if named.contains(queue) => queue.to_string(),
                 Some(_) => OTHER_QUEUES.to_owned(),
@@ -349,7 +349,7 @@ mod tests {
         words.map(str::to_owned).collect()
     }
 
-    /// What a dashboard and an alert ask for has to be there, and whoever reads of a metric has to find it.
+    /// Dashboard and alerts query only metrics that are served, and every metric is documented.
     #[test]
     fn dashboard_alerts_and_documentation_name_metrics_that_are_served() {
         let (metrics, registry) = Metrics::registered();

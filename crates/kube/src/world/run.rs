@@ -72,15 +72,7 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
     let (metrics, registry) = Metrics::registered();
     let traces = Traces::begin(settings.otlp_endpoint.as_deref(), metrics.traces.clone())
         .map_err(SchedulerError::Traces)?;
-    let client = runtime
-        .block_on(connect_observed(
-            settings.kubeconfig.as_deref(),
-            settings.context.as_deref(),
-            Some(SILENCE),
-            metrics.requests.observer(),
-        ))
-        .map_err(SchedulerError::Config)?
-        .0;
+    let client = runtime.block_on(client(settings, &metrics))?;
     let (sender, messages) = mpsc::channel();
     // What every cluster has is listed while it says what else it serves.
     let mut watches = Watches::new(sender.clone());
@@ -171,6 +163,13 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
         });
     }
     Ok(())
+}
+
+/// The way to the API server, with every request counted.
+async fn client(settings: &Settings, metrics: &Metrics) -> Result<Client, SchedulerError> {
+    let (file, context) = (settings.kubeconfig.as_deref(), settings.context.as_deref());
+    let connected = connect_observed(file, context, Some(SILENCE), metrics.requests.observer()).await;
+    connected.map(|(client, _)| client).map_err(SchedulerError::Config)
 }
 
 /// For so long one that was told to stop waits for the answers to its calls.
