@@ -187,14 +187,26 @@ impl Checker {
         if changes.iter().any(is_end) {
             self.preemptions.pairs.clear();
         }
+        // A gang whose victims have left its nodes already starts in the very step that preempts them, and no sooner.
+        let placed = changes.iter().filter_map(|change| match change {
+            Change::GangPlaced { gang, .. } => Some(*gang),
+            _ => None,
+        });
+        let placed: BTreeSet<GangId> = placed.collect();
+        let mut holding: BTreeSet<GangId> = self.living_gangs().filter(|id| !placed.contains(id)).collect();
         for change in changes {
+            if let Change::GangPlaced { gang, .. } = change {
+                holding.insert(*gang);
+            }
             if let Change::GangStopping { gang, cause: StopCause::Preempted(preemption), .. } = change {
                 let by = preemption.by;
                 let mut wrong = |why: String| found.push(Violation::WrongEviction { gang: *gang, by, why });
                 if !reservations.contains(&by) {
                     wrong("no capacity is reserved for it".to_owned());
                 }
-                if let Some(why) = self.is_wrong(*gang, preemption, &leaving) {
+                if holding.contains(&by) || self.turns.has_ended(by.job) {
+                    wrong("it is not pending".to_owned());
+                } else if let Some(why) = self.is_wrong(*gang, preemption, &leaving) {
                     wrong(why);
                 }
                 if self.preemptions.pairs.contains(&(*gang, by)) || self.preemptions.reaches(by, *gang) {
@@ -227,9 +239,6 @@ impl Checker {
         let by = preemption.by;
         let job = self.jobs.get(&gang.job)?;
         let Some(other) = self.jobs.get(&by.job) else { return Some("no such job was submitted".to_owned()) };
-        if self.living_gangs().any(|living| living == by) || self.turns.has_ended(by.job) {
-            return Some("it is not pending".to_owned());
-        }
         if let Some(why) = self.kept(gang, job) {
             return Some(why);
         }
