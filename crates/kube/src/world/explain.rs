@@ -362,7 +362,7 @@ mod tests {
         explainer.notes.lock().unwrap().again(about.clone(), is_bound.clone());
         assert_eq!(due(PATIENCE), []);
         // That it was scheduled once is still to be said.
-        explainer.group(about.clone(), waits.clone());
+        explainer.group(about, waits.clone());
         assert_eq!(due(AGAIN), refused);
         let other = groups::tests::pod_group("v1alpha2");
         explainer.group(other.clone(), waits.clone());
