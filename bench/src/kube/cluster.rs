@@ -1,12 +1,11 @@
 //! What is created in the cluster before the scheduler starts.
 
-use phalanx_controlplane::{Api, Error, Fleet, GPU, in_parallel};
+use phalanx_controlplane::{Api, Error, Fleet, GPU, KubernetesVersion, in_parallel};
 use serde_json::{Value, json};
 
 use super::draw::Gang;
 
 pub(super) const PODS: &str = "/api/v1/namespaces/default/pods";
-const GROUPS: &str = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups";
 const PRIORITIES: &str = "/apis/scheduling.k8s.io/v1/priorityclasses";
 
 /// The annotation with the node that the bare binder binds to; every runner's pods have it.
@@ -94,10 +93,12 @@ pub(super) fn delete_pods(api: &Api, names: &[String]) -> Result<(), Error> {
 /// A `PodGroup` of each name, all of its gang or nothing, in one rack.
 pub(super) fn create_groups(api: &Api, gangs: impl Iterator<Item = (String, Gang)>) -> Result<(), Error> {
     let gangs: Vec<(String, Gang)> = gangs.collect();
+    let version = KubernetesVersion::chosen()?.pod_group_version();
+    let groups = format!("/apis/scheduling.k8s.io/{version}/namespaces/default/podgroups");
     in_parallel(gangs.len(), |at| {
         let (name, gang) = &gangs[at];
         let group = json!({
-            "apiVersion": "scheduling.k8s.io/v1alpha2",
+            "apiVersion": format!("scheduling.k8s.io/{version}"),
             "kind": "PodGroup",
             "metadata": {"name": name},
             "spec": {
@@ -105,7 +106,7 @@ pub(super) fn create_groups(api: &Api, gangs: impl Iterator<Item = (String, Gang
                 "schedulingConstraints": {"topology": [{"key": Fleet::RACK}]},
             },
         });
-        api.post(GROUPS, &group).map(|_| ())
+        api.post(&groups, &group).map(|_| ())
     })
 }
 

@@ -73,10 +73,10 @@ impl Site {
 
     /// Waits until the kubelet of a node offers so many GPUs.
     fn until_offers(&self, at: usize, gpus: u32) {
-        let path = format!("/api/v1/nodes/{}", self.node(at).name());
+        let (path, wanted) = (format!("/api/v1/nodes/{}", self.node(at).name()), gpus.to_string());
         self.cluster.until(&format!("{gpus} GPUs of node {at}"), |cluster| {
             let node = cluster.api().get(&path).unwrap();
-            (node["status"]["allocatable"][GPU] == gpus.to_string()).then_some(())
+            (node["status"]["allocatable"][GPU] == *wanted).then_some(())
         });
     }
 
