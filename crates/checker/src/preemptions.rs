@@ -194,6 +194,8 @@ impl Checker {
         });
         let placed: BTreeSet<GangId> = placed.collect();
         let mut holding: BTreeSet<GangId> = self.living_gangs().filter(|id| !placed.contains(id)).collect();
+        // Until it was stopped, each gang held the whole of its placement.
+        changes.iter().for_each(|change| self.note_stop(change, false));
         for change in changes {
             if let Change::GangPlaced { gang, .. } = change {
                 holding.insert(*gang);
@@ -214,6 +216,7 @@ impl Checker {
                 }
                 self.preemptions.pairs.insert((*gang, by));
             }
+            self.note_stop(change, true);
             self.preemptions.change(change, self.now);
         }
     }

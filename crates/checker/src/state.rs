@@ -85,14 +85,9 @@ impl Checker {
             self.turns.change(change);
             self.services.change(change);
             self.replaced(change);
-            match change {
-                Change::GangRetrying { gang, .. } => self.pin(*gang),
-                Change::GangStopping { gang, attempt, cause } => {
-                    if let Some(attempt) = self.attempt(*gang, *attempt) {
-                        attempt.is_stopping = leaves_its_place(cause);
-                    }
-                }
-                _ => {}
+            self.note_stop(change, true);
+            if let Change::GangRetrying { gang, .. } = change {
+                self.pin(*gang);
             }
         }
         let mut started = BTreeSet::new();
@@ -116,6 +111,15 @@ impl Checker {
         out.changes.iter().for_each(|change| self.waiting.change(change));
         self.check_waiting(&started, &mut found);
         found
+    }
+
+    /// Notes of a change that stops a gang whether it has been made: from then on members that exited hold nothing.
+    pub(crate) fn note_stop(&mut self, change: &Change, is_made: bool) {
+        if let Change::GangStopping { gang, attempt, cause } = change
+            && let Some(attempt) = self.attempt(*gang, *attempt)
+        {
+            attempt.is_stopping = is_made && leaves_its_place(cause);
+        }
     }
 
     /// Checks that no gang holds capacity, as after all work is done.

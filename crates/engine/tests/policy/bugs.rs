@@ -578,3 +578,20 @@ fn bug_26_eviction_against_a_budget() {
     assert_eq!((world.phase(1), world.phase(4)), ("pending", "running"));
     assert_eq!((world.evictions(1), world.evictions(2)), (1, 1));
 }
+
+/// A gang for which others make way waits for the last of their members on its nodes. Until then it was found a place that
+/// reservations before it may count on.
+#[test]
+fn a_gang_starts_when_those_that_made_way_for_it_have_left_its_nodes() {
+    let mut world = World::without_min_run(1);
+    world.submit(job(1, gang(2).devices(4)));
+    world.advance(MINUTE);
+    world.submit(job(2, gang(1).devices(4)).class("serving"));
+    assert_eq!((world.phase(1), world.phase(2)), ("stopping", "pending"));
+    for rank in 0..2 {
+        assert_eq!(world.phase(2), "pending", "rank {rank} is still there");
+        world.tell(&[Input::MemberExited { member: member(1, 1, rank), exit: Exit::code(0) }]);
+    }
+    world.advance(TERM_MS);
+    assert_eq!(world.phase(2), "running");
+}

@@ -145,18 +145,16 @@ impl Run {
         self.placement.slots.iter().enumerate().filter(|(rank, _)| !self.freed.contains(rank))
     }
 
-    /// The places of ranks that have exited, and hold them no longer since the engine stops the start.
+    /// The places of ranks that have exited, and hold them no longer since the engine stops the start. Each is given once.
     pub(crate) fn free_exited(&mut self) -> Vec<Slot> {
-        let mut freed = Vec::new();
-        if !self.is_leaving {
-            return freed;
-        }
-        for (rank, (slot, member)) in self.placement.slots.iter().zip(&self.members).enumerate() {
-            if *member == Member::Exited && self.freed.insert(rank) {
-                freed.push(slot.clone());
-            }
-        }
-        freed
+        (0..self.members.len()).filter_map(|rank| self.free(rank)).collect()
+    }
+
+    /// The same of one rank.
+    pub(crate) fn free(&mut self, rank: usize) -> Option<Slot> {
+        let is_gone = self.is_leaving && self.members.get(rank) == Some(&Member::Exited);
+        let is_new = is_gone && self.freed.insert(rank);
+        self.placement.slots.get(rank).filter(|_| is_new).cloned()
     }
 
     /// Whether bindings were requested, and the start goes on.

@@ -92,8 +92,10 @@ impl Lifecycle {
         *member = Member::Exited;
         self.facts.push(Input::MemberExited { member: id, exit });
         self.end_spared(id);
-        if let Some(key) = self.jobs.get(&id.gang.job).cloned() {
-            self.free_exited(&key);
+        if let Some(slot) = self.run_mut(id).and_then(|run| run.free(id.rank as usize))
+            && let Some(key) = self.jobs.get(&id.gang.job).cloned()
+        {
+            self.give_back(&key, [slot]);
         }
     }
 

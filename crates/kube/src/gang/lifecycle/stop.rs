@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use phalanx_model::{Exit, FailureClass, GangId, MemberId, StopCause};
+use phalanx_model::{Exit, FailureClass, GangId, MemberId, Slot, StopCause};
 
 use super::grace::grace_s;
 use crate::gang::Lifecycle;
@@ -82,11 +82,14 @@ impl Lifecycle {
         let Some(gang) = self.gangs.get_mut(key) else { return };
         let Some(run) = gang.job.as_mut().and_then(|submitted| submitted.run.as_mut()) else { return };
         let freed = run.free_exited();
-        if !freed.is_empty() {
+        self.give_back(key, freed);
+    }
+
+    /// Places that ranks of a gang hold no longer.
+    pub(in crate::gang) fn give_back(&mut self, key: &GangKey, freed: impl IntoIterator<Item = Slot>) {
+        for slot in freed {
             // A pod that is bound there all the same counts by itself from now on.
             self.changed.insert(key.clone());
-        }
-        for slot in freed {
             self.cluster.nodes.ours(&slot.node, slot.devices, false);
         }
     }
