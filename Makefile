@@ -44,7 +44,7 @@ bench-sim: check-tools ## All tables of the simulator, into bench/RESULTS.md and
 KUBERNETES ?= $(PHALANX_KUBERNETES)
 test-kube kube-up kube-kills kube-demo bench-kube: export PHALANX_KUBERNETES = $(KUBERNETES)
 
-test-kube: check-tools ## The tests on a real control plane of KUBERNETES (1.37), half an hour (needs Go)
+test-kube: check-tools ## The tests on a real control plane of KUBERNETES (1.37), ten minutes (needs Go)
 	$(CARGO) test -p phalanx-tests --test kube
 
 kube-upgrade: check-tools ## Gangs that run while Kubernetes is upgraded from 1.36 to 1.37 (minutes; needs Go)

@@ -127,8 +127,7 @@ impl NodeTerms {
     ///
     /// # Errors
     /// The first thing that speaks against it, in the order in which kube-scheduler asks, which does not ask for
-    /// conditions; but what the kubelet must be
-    /// able to do it asks last of all, after what depends on other pods.
+    /// conditions; but what the kubelet must be able to do it asks last of all, after what depends on other pods.
     pub fn admits(&self, node: &Node) -> Result<(), Refusal> {
         let closed = match node.spec.unschedulable {
             true => Some(Refusal::Unschedulable),

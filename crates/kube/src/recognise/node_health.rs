@@ -2,6 +2,7 @@
 //! stay away, as from a cordoned node.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -83,18 +84,28 @@ impl BrokenSigns {
     /// The first sign that a node shows, in words.
     #[must_use]
     pub fn of(&self, node: &Node) -> Option<Arc<str>> {
-        // Most nodes are well: their few conditions are looked up, and not all signs on each node.
-        let conditions = node.status.conditions.iter().filter_map(|one| {
-            let sign = BrokenSign::Condition { name: one.type_.clone(), status: one.status.clone() };
-            self.signs.contains(&sign).then(|| format!("condition {}={}", one.type_, one.status).into())
-        });
-        let labels = self.signs.iter().filter_map(|sign| match sign {
-            BrokenSign::Label { key, value } if node.label(key) == Some(value) => {
-                Some(format!("label {key}={value}").into())
+        let sign = self.signs.iter().find(|sign| sign.is_shown_by(node))?;
+        Some(sign.to_string().into())
+    }
+}
+
+impl BrokenSign {
+    fn is_shown_by(&self, node: &Node) -> bool {
+        match self {
+            Self::Condition { name, status } => {
+                node.status.conditions.iter().any(|one| one.type_ == *name && one.status == *status)
             }
-            _ => None,
-        });
-        conditions.chain(labels).next()
+            Self::Label { key, value } => node.label(key) == Some(value),
+        }
+    }
+}
+
+impl fmt::Display for BrokenSign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Condition { name, status } => write!(f, "condition {name}={status}"),
+            Self::Label { key, value } => write!(f, "label {key}={value}"),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use phalanx_model::{Input, JobId};
+use phalanx_model::{GangRecord, Input, JobId};
 
 /// Gangs that are complete and wait, and since when.
 #[derive(Default)]
@@ -14,16 +14,20 @@ impl StartWaits {
     pub(super) fn told(&mut self, facts: &[Input]) {
         for fact in facts {
             match fact {
-                Input::JobSubmitted { job } => drop(self.0.insert(job.id, Instant::now())),
+                Input::JobSubmitted { job } => self.waits(job.id),
+                // It waited before this process began, and keeps what it was promised.
+                Input::JobObserved { job, gangs } if gangs.iter().all(GangRecord::is_pending) => {
+                    self.waits(job.id);
+                }
                 // Its pods are all there again.
-                Input::JobReleased { job, .. } => drop(self.0.insert(*job, Instant::now())),
+                Input::JobReleased { job, .. } => self.waits(*job),
                 Input::JobHeld { job, .. } | Input::JobForgotten { job } => self.ended(*job),
                 _ => {}
             }
         }
     }
 
-    /// A start is over, and the gang waits for another.
+    /// A gang is complete and waits, or waits for another start.
     pub(super) fn waits(&mut self, job: JobId) {
         self.0.insert(job, Instant::now());
     }

@@ -10,6 +10,9 @@ use crate::gang::lifecycle::submit::gang_of;
 use crate::gang::pods::{PLACEMENT_BYTES_MAX, placement_text, read_slots, rfc3339, timestamp};
 use crate::recognise::GangKey;
 
+/// Of all places that are written on one queue: a status is refused as a whole if it is larger than an object may be.
+const PLACES_BYTES_MAX: usize = 512 << 10;
+
 /// What an engine keeps of a gang that waits and no object says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Promise {
@@ -104,20 +107,24 @@ impl ReservedStatus {
 }
 
 impl Lifecycle {
-    /// As they are written on queues.
+    /// As they are written on queues. A place beyond [`PLACES_BYTES_MAX`] is not: how often its gang was passed over is.
     pub(in crate::gang) fn promises(&self, promises: &[Promise]) -> BTreeMap<QueueName, Vec<PromiseStatus>> {
-        let mut of_queues: BTreeMap<QueueName, Vec<PromiseStatus>> = BTreeMap::new();
+        let mut of_queues: BTreeMap<QueueName, (usize, Vec<PromiseStatus>)> = BTreeMap::new();
         for promise in promises {
-            let Some(status) = self.jobs.get(&promise.job).and_then(|key| PromiseStatus::of(key, promise))
-            else {
-                continue;
-            };
-            let of_queue = of_queues.entry(promise.queue.clone()).or_default();
+            let status = self.jobs.get(&promise.job).and_then(|key| PromiseStatus::of(key, promise));
+            let Some(mut status) = status else { continue };
+            let (bytes, of_queue) = of_queues.entry(promise.queue.clone()).or_default();
+            let place_bytes = status.reserved.as_ref().map_or(0, |reserved| reserved.placement.len());
+            if *bytes + place_bytes > PLACES_BYTES_MAX {
+                status.reserved = None;
+            } else {
+                *bytes += place_bytes;
+            }
             if of_queue.len() < PROMISES_MAX {
                 of_queue.push(status);
             }
         }
-        of_queues
+        of_queues.into_iter().map(|(queue, (_, of_queue))| (queue, of_queue)).collect()
     }
 
     /// What an earlier leader promised to a gang that waits. A place that is no longer there is no promise.

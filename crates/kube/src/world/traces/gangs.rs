@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use opentelemetry::trace::{Event, Span, SpanBuilder, Status, TraceContextExt, Tracer};
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::SdkTracer;
-use phalanx_model::{Input, Job, JobId, MemberId, NodeName, Order, Placement, Signal, StopCause};
+use phalanx_model::{GangRecord, Input, Job, JobId, MemberId, NodeName, Order, Placement, Signal, StopCause};
 
 use super::count;
 use crate::gang::Lifecycle;
@@ -79,7 +79,9 @@ impl GangSpans {
             match fact {
                 Input::JobSubmitted { job } => self.follow(lifecycle, job, false),
                 // Where it stood before this process began nobody here knows.
-                Input::JobObserved { job, .. } => self.follow(lifecycle, job, true),
+                Input::JobObserved { job, gangs } => {
+                    self.follow(lifecycle, job, !gangs.iter().all(GangRecord::is_pending));
+                }
                 _ => {}
             }
         }

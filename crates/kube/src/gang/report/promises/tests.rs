@@ -66,18 +66,22 @@ impl Leader {
         }
     }
 
-    /// The status that is written on the queue.
-    fn status(&mut self) -> QueueStatus {
-        let reports: Vec<_> = self.engine.queues().into_iter().map(|report| (report, None)).collect();
+    /// What the engine promised.
+    fn promises(&self) -> Vec<Promise> {
         let jobs = self.engine.jobs();
-        let promises: Vec<Promise> =
-            jobs.flat_map(|(job, gangs)| gangs.iter().filter_map(|gang| Promise::of(job, gang))).collect();
-        self.lifecycle.report(&reports, &[], &promises);
+        jobs.flat_map(|(job, gangs)| gangs.iter().filter_map(|gang| Promise::of(job, gang))).collect()
+    }
+
+    /// The status of the queue with these promises, as it comes through the API server.
+    fn written(&mut self, promises: &[Promise]) -> QueueStatus {
+        let reports: Vec<_> = self.engine.queues().into_iter().map(|report| (report, None)).collect();
+        self.lifecycle.report(&reports, &[], promises);
         let status = |call| match call {
             Call::QueueStatus { status, .. } => Some(*status),
             _ => None,
         };
-        self.lifecycle.calls().into_iter().find_map(status).unwrap()
+        let status = self.lifecycle.calls().into_iter().find_map(status).unwrap();
+        serde_json::from_str(&serde_json::to_string(&status).unwrap()).unwrap()
     }
 
     /// What the engine was told of a gang that was known before.
@@ -87,11 +91,6 @@ impl Leader {
             _ => None,
         })
     }
-}
-
-/// As they come through the API server.
-fn written(status: &QueueStatus) -> QueueStatus {
-    serde_json::from_str(&serde_json::to_string(status).unwrap()).unwrap()
 }
 
 /// Counted anew, a large gang was passed over as often again after every change of leader.
@@ -110,13 +109,7 @@ fn how_often_a_gang_was_passed_over_and_its_place_survive_a_change_of_leader() {
     let job = first.engine.jobs().find(|(job, _)| job.name.as_str().ends_with("large")).unwrap().0.id;
     let promise =
         Promise { job, queue: QueueName::new("q").unwrap(), bypassed: 3, reserved: Some(reserved.clone()) };
-    let reports: Vec<_> = first.engine.queues().into_iter().map(|report| (report, None)).collect();
-    first.lifecycle.report(&reports, &[], &[promise]);
-    let status = first.lifecycle.calls().into_iter().find_map(|call| match call {
-        Call::QueueStatus { status, .. } => Some(*status),
-        _ => None,
-    });
-    let mut status = written(&status.unwrap());
+    let mut status = first.written(&[promise]);
     assert_eq!(status.promises.len(), 1, "{status:#?}");
 
     let second = Leader::begin(Some(&status), &large);
@@ -147,8 +140,37 @@ fn what_the_engine_promised_is_what_the_next_leader_is_told() {
     first.step(facts);
     let promised = kept(&first);
     assert_ne!(promised, (0, None), "nothing was promised, which says nothing of what is kept");
-    let status = written(&first.status());
+    let promises = first.promises();
+    let status = first.written(&promises);
     let second = Leader::begin(Some(&status), &pods[1..]);
     let record = second.observed("large").unwrap();
     assert_eq!((record.bypassed, record.reserved), promised);
+}
+
+/// A status that is larger than an object may be is refused, with all that it says of the queue.
+#[test]
+fn places_are_written_as_far_as_an_object_has_room_for_them() {
+    let pods: Vec<Value> = (0..8).map(|at| pod(&format!("p{at}"), &format!("g{at}"), 1, 4, 1)).collect();
+    let mut leader = Leader::begin(None, &pods);
+    let slot = |rank| Slot {
+        rank,
+        node: phalanx_model::NodeName::new(format!("a-node-with-a-long-name-{rank}")).unwrap(),
+        devices: DeviceMask(15),
+        part: None,
+    };
+    let placement =
+        Placement { slots: (0..4_000).map(slot).collect(), level: LevelName::new("cluster").unwrap() };
+    let reserved = Reserved { placement, at: None, evicts: false, made_at: NOW };
+    let jobs: Vec<JobId> = leader.engine.jobs().map(|(job, _)| job.id).collect();
+    let promise = |job: &JobId| Promise {
+        job: *job,
+        queue: QueueName::new("q").unwrap(),
+        bypassed: 1,
+        reserved: Some(reserved.clone()),
+    };
+    let status = leader.written(&jobs.iter().map(promise).collect::<Vec<_>>());
+    assert_eq!(status.promises.len(), 8);
+    let places = status.promises.iter().filter(|promise| promise.reserved.is_some()).count();
+    assert!((1..8).contains(&places), "{places} places");
+    assert!(serde_json::to_string(&status).unwrap().len() < 1 << 20);
 }
