@@ -22,22 +22,18 @@ const APPLETS: [&str; 16] = [
 ];
 
 /// An image that can be imported.
-#[derive(Clone, Debug)]
-pub struct Image {
+pub(super) struct Image {
     name: &'static str,
     entry_point: &'static [&'static str],
-    /// Empty folders and links, for what a pod mounts.
-    folders: &'static [&'static str],
-    links: &'static [(&'static str, &'static str)],
 }
 
 impl Image {
     pub(super) const fn pause() -> Self {
-        Self { name: PAUSE, entry_point: &["/bin/sleep", "inf"], folders: &[], links: &[] }
+        Self { name: PAUSE, entry_point: &["/bin/sleep", "inf"] }
     }
 
     pub(super) const fn busybox() -> Self {
-        Self { name: IMAGE, entry_point: &["/bin/sh"], folders: &[], links: &[] }
+        Self { name: IMAGE, entry_point: &["/bin/sh"] }
     }
 
     /// Writes it as an archive of one layer.
@@ -48,7 +44,7 @@ impl Image {
     }
 
     fn archive(&self) -> io::Result<Vec<u8>> {
-        let layer = self.layer()?;
+        let layer = Self::layer()?;
         let digest = ring::digest::digest(&ring::digest::SHA256, &layer);
         let digest: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
         let configuration = json!({
@@ -66,19 +62,18 @@ impl Image {
         archive.into_inner()
     }
 
-    fn layer(&self) -> io::Result<Vec<u8>> {
+    fn layer() -> io::Result<Vec<u8>> {
         let mut layer = tar::Builder::new(Vec::new());
-        for folder in ["bin", "tmp", "proc", "sys", "dev", "etc"].iter().chain(self.folders) {
+        for folder in ["bin", "tmp", "proc", "sys", "dev", "etc"] {
             let mut header = header(0);
             header.set_entry_type(tar::EntryType::Directory);
             layer.append_data(&mut header, folder, io::empty())?;
         }
         append(&mut layer, "bin/busybox", &std::fs::read(BUSYBOX)?)?;
-        let applets = APPLETS.iter().map(|name| (format!("bin/{name}"), "busybox"));
-        for (path, to) in applets.chain(self.links.iter().map(|(path, to)| ((*path).to_owned(), *to))) {
+        for name in APPLETS {
             let mut header = header(0);
             header.set_entry_type(tar::EntryType::Symlink);
-            layer.append_link(&mut header, path, to)?;
+            layer.append_link(&mut header, format!("bin/{name}"), "busybox")?;
         }
         layer.into_inner()
     }

@@ -5,7 +5,7 @@
 //! | `needs` | what of the machine they need, and what of that is missing |
 //! | `namespaces` | the process whose mounts, network and process numbers are the node's |
 //! | `cgroups` | the node's group in every hierarchy of cgroups |
-//! | `network` | a switch between the nodes, and the rate of each link |
+//! | `network` | a switch between the nodes |
 //! | `relay` | the port of the API server inside a node |
 //! | `image` | images of one static program, as archives that containerd imports |
 //! | `files` | what containerd and the kubelet are told |
@@ -26,6 +26,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use crate::api::Api;
 use crate::error::Error;
 use crate::process::{Keeper, Process};
@@ -33,7 +35,8 @@ use crate::process::{Keeper, Process};
 use cgroups::Cgroup;
 pub(crate) use cgroups::PREFIX;
 use files::Files;
-pub use image::{IMAGE, Image};
+pub use image::IMAGE;
+use image::Image;
 use namespaces::Namespaces;
 pub use needs::missing_for_nodes;
 use network::Switch;
@@ -81,7 +84,7 @@ impl Nodes {
             all.push(Node::start(at, &folder, around, &kubeconfig, &switch, keeper)?);
         }
         for node in &mut all {
-            node.wait(around.api)?;
+            node.wait(around.api, &Value::Null)?;
         }
         Ok(Self { all, _switch: switch })
     }
@@ -96,8 +99,6 @@ pub struct Node {
     // In the order in which they end: the first process of the namespaces ends the others.
     namespaces: Namespaces,
     running_kubelet: Option<Process>,
-    /// When the API server heard of the kubelet last before it was started.
-    heard_before: serde_json::Value,
     _containerd: Process,
     _relay: Relay,
     _cgroup: Cgroup,
@@ -132,7 +133,6 @@ impl Node {
             kubelet: around.kubelet.to_path_buf(),
             namespaces,
             running_kubelet: None,
-            heard_before: serde_json::Value::Null,
             _containerd: containerd,
             _relay: relay,
             _cgroup: cgroup,
@@ -175,17 +175,8 @@ impl Node {
         text
     }
 
-    /// The end of the kubelet's own log.
-    #[must_use]
-    pub fn kubelet_log(&self) -> String {
-        fs::read_to_string(self.files.log("kubelet")).unwrap_or_default()
-    }
-
     /// Makes an image known to containerd.
-    ///
-    /// # Errors
-    /// When it cannot be written, or containerd does not take it.
-    pub fn import(&self, image: &Image) -> Result<(), Error> {
+    fn import(&self, image: &Image) -> Result<(), Error> {
         let archive = self.files.folder.join("image.tar");
         image.write(&archive)?;
         let began = Instant::now();
@@ -203,14 +194,6 @@ impl Node {
             }
             std::thread::sleep(LOOK_EVERY);
         }
-    }
-
-    /// Limits what leaves the node to other nodes, in bits per second.
-    ///
-    /// # Errors
-    /// When the kernel has no `tbf`.
-    pub fn shape(&self, bits_per_second: u64) -> Result<(), Error> {
-        network::shape(&self.namespaces, bits_per_second)
     }
 
     fn start_kubelet(&mut self, keeper: &mut Keeper) -> Result<(), Error> {
@@ -232,21 +215,18 @@ impl Node {
     pub(crate) fn restart_kubelet(&mut self, api: &Api, keeper: &mut Keeper) -> Result<(), Error> {
         self.stop_kubelet();
         let node = api.get(&format!("/api/v1/nodes/{}", self.name))?;
-        self.heard_before =
-            ready_of(&node).map_or(serde_json::Value::Null, |ready| ready["lastHeartbeatTime"].clone());
+        let before = ready_of(&node).map_or(Value::Null, |ready| ready["lastHeartbeatTime"].clone());
         self.start_kubelet(keeper)?;
-        self.wait(api)
+        self.wait(api, &before)
     }
 
-    /// Until the API says that the node is ready.
-    pub(crate) fn wait(&mut self, api: &Api) -> Result<(), Error> {
+    /// Until the API says that the node is ready, and heard so later than `before`.
+    fn wait(&mut self, api: &Api, before: &Value) -> Result<(), Error> {
         let began = Instant::now();
         let path = format!("/api/v1/nodes/{}", self.name);
         loop {
             let node = api.get(&path).unwrap_or_default();
-            let is_ready = |ready: &serde_json::Value| {
-                ready["status"] == "True" && ready["lastHeartbeatTime"] != self.heard_before
-            };
+            let is_ready = |ready: &Value| ready["status"] == "True" && ready["lastHeartbeatTime"] != *before;
             let is_tainted = node["spec"]["taints"].as_array().is_some_and(|taints| !taints.is_empty());
             if ready_of(&node).is_some_and(is_ready) && !is_tainted {
                 return Ok(());
@@ -263,12 +243,13 @@ impl Node {
     }
 
     fn log_end(&self) -> String {
-        crate::build::last_lines(&self.kubelet_log(), 20)
+        let log = fs::read_to_string(self.files.log("kubelet")).unwrap_or_default();
+        crate::build::last_lines(&log, 20)
     }
 }
 
 /// The condition that says whether a node is ready.
-fn ready_of(node: &serde_json::Value) -> Option<&serde_json::Value> {
+fn ready_of(node: &Value) -> Option<&Value> {
     node["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == "Ready")
 }
 

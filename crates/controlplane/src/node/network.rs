@@ -60,10 +60,3 @@ impl Switch {
         Ok(())
     }
 }
-
-/// Limits what leaves a node.
-pub(super) fn shape(node: &Namespaces, bits_per_second: u64) -> Result<(), Error> {
-    let rate = format!("{bits_per_second}bit");
-    let filter = ["root", "tbf", "rate", &rate, "burst", "128kb", "latency", "100ms"];
-    node.network_tool("tc", &[&["qdisc", "replace", "dev", INTERFACE][..], &filter].concat())
-}
