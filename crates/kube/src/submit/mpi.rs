@@ -17,12 +17,18 @@ const SSH_PORT: u16 = 2_222;
 
 /// What runs in every pod: a daemon for SSH, and in the first of them the user's command once all others answer. The words of
 /// the command become `"$@"`, so that no shell reads them a second time.
+///
+/// sshd ends well when it is told to. A pod that is evicted has not succeeded all the same: its index would be complete, and
+/// the launcher would wait for ever for a pod that the Job does not make again.
 const SCRIPT: &str = r#"set -eu
 mkdir -p /run/sshd
 ssh-keygen -A >/dev/null
 sshd="$(command -v sshd || echo /usr/sbin/sshd)"
 if [ "$JOB_COMPLETION_INDEX" != 0 ]; then
-  exec "$sshd" -D -e -p SSH_PORT -o StrictModes=no -o AuthorizedKeysFile=KEYS/authorized_keys
+  trap 'exit 143' TERM
+  "$sshd" -D -e -p SSH_PORT -o StrictModes=no -o AuthorizedKeysFile=KEYS/authorized_keys &
+  wait "$!" || exit
+  exit 1
 fi
 "$sshd" -p SSH_PORT -o StrictModes=no -o AuthorizedKeysFile=KEYS/authorized_keys
 : > HOSTFILE

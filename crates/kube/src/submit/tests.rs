@@ -168,3 +168,35 @@ fn a_job_file_becomes_work_or_says_what_a_cluster_cannot_be_told() {
     assert_eq!(refused(|job| job.gangs[0].topology.slice = Some([4, 4, 1])), "slice");
     assert_eq!(refused(|job| job.gangs[0].program.notify = Some("x".to_owned())), "notify");
 }
+
+/// sshd ends with 0 when a pod is evicted: the Job took the index for complete, and never made a pod in its place.
+#[test]
+fn a_worker_of_mpi_that_is_told_to_end_has_not_succeeded() {
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::{Command, Stdio};
+
+    let folder = tempfile::tempdir().unwrap();
+    let serve = "#!/bin/sh\ntrap 'exit 0' TERM\necho serves\nfor i in $(seq 100); do sleep 0.1; done\n";
+    for (name, text) in [("mkdir", "#!/bin/sh\n"), ("ssh-keygen", "#!/bin/sh\n"), ("sshd", serve)] {
+        let file = folder.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let command = mpi::command(&work(Trainer::Mpi), 1);
+    let words: Vec<&str> = command.as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let mut worker = Command::new(words[0])
+        .args(&words[1..])
+        .env("PATH", path)
+        .env("JOB_COMPLETION_INDEX", "1")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(worker.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "serves\n");
+    assert!(Command::new("kill").args(["-TERM", &worker.id().to_string()]).status().unwrap().success());
+    assert_eq!(worker.wait().unwrap().code(), Some(143));
+}
