@@ -82,7 +82,7 @@ impl Layout {
             Program::KubeScheduler => (format!("https://127.0.0.1:{}", self.kube_scheduler), "/readyz"),
             Program::Kwok => (format!("http://127.0.0.1:{}", self.kwok), "/healthz"),
             Program::TrainingOperator => (format!("http://127.0.0.1:{}", self.training_operator), "/readyz"),
-            Program::Kubelet => return None,
+            Program::Kubelet | Program::CoreDns => return None,
         })
     }
 
@@ -117,7 +117,7 @@ impl Layout {
             Program::TrainingOperator => {
                 vec![format!("--health-probe-bind-address=127.0.0.1:{}", self.training_operator)]
             }
-            Program::Kubelet => return None,
+            Program::Kubelet | Program::CoreDns => return None,
         })
     }
 

@@ -33,6 +33,8 @@ pub enum Error {
     NotThere { program: Program },
     #[error("real nodes cannot run here: {missing}")]
     NoNodes { missing: String },
+    #[error("{program}, which says what an image consists of, failed: {output}")]
+    Image { program: &'static str, output: String },
     #[error("node {node}: {why}")]
     Node { node: String, why: String },
     #[error("the API server answered {status} to {method} {path}: {message}")]

@@ -23,7 +23,7 @@ pub use build::binary;
 pub use error::Error;
 pub use fleet::{Fleet, GPU, in_parallel};
 pub use kubernetes::KubernetesVersion;
-pub use node::{IMAGE, Node, missing_for_nodes};
+pub use node::{IMAGE, Image, Node, OPEN_MPI, OPEN_MPI_SETTINGS, missing_for_nodes, missing_for_open_mpi};
 pub use plane::{ControlPlane, Options, User};
 pub use program::{Program, Source};
 pub use render::{Renderer, chart, kustomization};

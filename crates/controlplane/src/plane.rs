@@ -14,7 +14,7 @@ use crate::build::{binary, cache, crds};
 use crate::command_lines::Layout;
 use crate::error::Error;
 use crate::kubernetes::KubernetesVersion;
-use crate::node::{self, Node, Nodes, Surroundings};
+use crate::node::{self, Image, Node, Nodes, Surroundings};
 use crate::ports::{self, Port};
 use crate::process::{Keeper, Process};
 use crate::program::Program;
@@ -42,6 +42,8 @@ pub struct Options {
     /// Nodes with a real kubelet, beside those of a [`crate::Fleet`], called as [`Node::name_of`] says. They need root and
     /// what [`crate::missing_for_nodes`] names. Where they run, a node whose kubelet is silent is not ready after seconds.
     pub real_nodes: usize,
+    /// `CoreDNS` between the real nodes: pods find services, and pods behind services, by name.
+    pub cluster_dns: bool,
     /// The job controllers of kubeflow, with their CRDs.
     pub training_operator: bool,
     /// Every request is written to [`ControlPlane::audit_log`], one JSON object in each line.
@@ -104,7 +106,7 @@ impl ControlPlane {
             Self { keeper, nodes, processes, programs, layout, api, _ports: ports, _folder: folder };
         plane.start_others()?;
         if options.real_nodes > 0 {
-            plane.start_nodes(options.real_nodes)?;
+            plane.start_nodes(options)?;
         }
         Ok(plane)
     }
@@ -125,16 +127,19 @@ impl ControlPlane {
         Ok(())
     }
 
-    fn start_nodes(&mut self, count: usize) -> Result<(), Error> {
+    fn start_nodes(&mut self, options: &Options) -> Result<(), Error> {
+        let dns = options.cluster_dns.then(|| binary(Program::CoreDns.source(self.layout.kubernetes)));
+        let (dns, admin) = (dns.transpose()?, self.kubeconfig());
         let kubelet = binary(Program::Kubelet.source(self.layout.kubernetes))?;
         let around = Surroundings {
             folder: &self.layout.folder,
             api: &self.api,
             api_server: self.layout.api_server,
             kubelet: &kubelet,
+            dns: dns.as_deref().map(|program| (program, &*admin)),
         };
         let kubeconfig = |name: &str| self.layout.kubeconfig(&node::user_of(name).name);
-        self.nodes = Some(Nodes::start(count, &around, kubeconfig, &mut self.keeper)?);
+        self.nodes = Some(Nodes::start(options.real_nodes, &around, kubeconfig, &mut self.keeper)?);
         Ok(())
     }
 
@@ -142,6 +147,24 @@ impl ControlPlane {
     #[must_use]
     pub fn nodes(&self) -> &[Node] {
         self.nodes.as_ref().map_or(&[], |nodes| &nodes.all)
+    }
+
+    /// Makes an image known to all real nodes, under its name; pods need no registry for it.
+    ///
+    /// # Errors
+    /// When it cannot be put together, or a node does not take it.
+    pub fn import(&self, image: &Image) -> Result<(), Error> {
+        self.nodes().iter().try_for_each(|node| node.import(image))
+    }
+
+    /// Bounds what a real node sends to the others and takes from them, in bytes/s of Ethernet frames, until it is bounded
+    /// anew; without a number nothing bounds it. Pods of one node talk past that.
+    ///
+    /// # Errors
+    /// When there is no such node, or the kernel has no token bucket (`sch_tbf`).
+    pub fn shape(&self, at: usize, bytes_per_s: Option<u64>) -> Result<(), Error> {
+        let nodes = self.nodes.as_ref().ok_or(Error::NotThere { program: Program::Kubelet })?;
+        nodes.shape(at, bytes_per_s)
     }
 
     /// Kills the kubelet of a real node; its containers go on, as on a node that is cut off.

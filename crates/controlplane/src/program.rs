@@ -44,6 +44,8 @@ pub enum Program {
     KubeScheduler,
     /// Of a real node; of Kubernetes 1.37 whichever the control plane is.
     Kubelet,
+    /// The DNS of a cluster of real nodes: names of services and of their pods.
+    CoreDns,
     /// Plays the kubelets of fake nodes.
     Kwok,
     /// The job controllers of kubeflow: PyTorchJob, MPIJob, TFJob and others.
@@ -51,12 +53,13 @@ pub enum Program {
 }
 
 impl Program {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Etcd,
         Self::ApiServer,
         Self::ControllerManager,
         Self::KubeScheduler,
         Self::Kubelet,
+        Self::CoreDns,
         Self::Kwok,
         Self::TrainingOperator,
     ];
@@ -70,6 +73,7 @@ impl Program {
             Self::ControllerManager => "kube-controller-manager",
             Self::KubeScheduler => "kube-scheduler",
             Self::Kubelet => "kubelet",
+            Self::CoreDns => "coredns",
             Self::Kwok => "kwok",
             Self::TrainingOperator => "training-operator",
         }
@@ -96,6 +100,7 @@ impl Program {
             Self::Etcd => "v3.6.6",
             Self::ApiServer | Self::ControllerManager | Self::KubeScheduler => kubernetes.release(),
             Self::Kubelet => KubernetesVersion::V1_37.release(),
+            Self::CoreDns => "v1.14.7",
             Self::Kwok => "v0.8.0",
             Self::TrainingOperator => "v1.8.1",
         }
@@ -108,6 +113,7 @@ impl Program {
             Self::ApiServer | Self::ControllerManager | Self::KubeScheduler | Self::Kubelet => {
                 "k8s.io/kubernetes"
             }
+            Self::CoreDns => "github.com/coredns/coredns",
             Self::Kwok => "sigs.k8s.io/kwok",
             Self::TrainingOperator => "github.com/kubeflow/training-operator",
         }
@@ -117,7 +123,7 @@ impl Program {
     fn package(self) -> String {
         match self {
             Self::Etcd => self.module().to_owned(),
-            Self::TrainingOperator => ".".to_owned(),
+            Self::CoreDns | Self::TrainingOperator => ".".to_owned(),
             _ => format!("{}/cmd/{}", self.module(), self.name()),
         }
     }
@@ -129,6 +135,7 @@ impl Program {
                 go_folder("kubernetes").join(kubernetes.name())
             }
             Self::Kubelet => go_folder("kubernetes").join(KubernetesVersion::V1_37.name()),
+            Self::CoreDns => go_folder("coredns"),
             Self::Kwok => go_folder("kwok"),
             Self::TrainingOperator => go_folder("training-operator"),
         }
@@ -147,7 +154,7 @@ impl Program {
                 )
             }
             Self::Kwok => format!("-X sigs.k8s.io/kwok/pkg/consts.Version={version}"),
-            Self::Etcd | Self::TrainingOperator => String::new(),
+            Self::Etcd | Self::CoreDns | Self::TrainingOperator => String::new(),
         }
     }
 }

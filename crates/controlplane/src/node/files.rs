@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::error::Error;
 
+use super::dns;
 use super::image::PAUSE;
 use super::needs::NETWORK_PLUGINS;
 use super::network;
@@ -20,7 +21,13 @@ pub(super) struct Files {
 }
 
 impl Files {
-    pub(super) fn write(folder: &Path, at: usize, cgroup: &str, kubeconfig: &Path) -> Result<Self, Error> {
+    pub(super) fn write(
+        folder: &Path,
+        at: usize,
+        cgroup: &str,
+        kubeconfig: &Path,
+        has_dns: bool,
+    ) -> Result<Self, Error> {
         let files = Self {
             folder: folder.to_path_buf(),
             kubeconfig: kubeconfig.to_path_buf(),
@@ -33,7 +40,7 @@ impl Files {
         let texts = [
             (files.containerd(), files.containerd_configuration()),
             (folder.join("network/10-pods.conflist"), files.network(at)),
-            (files.kubelet(), files.kubelet_configuration(cgroup)),
+            (files.kubelet(), files.kubelet_configuration(cgroup, has_dns)),
         ];
         for (path, text) in texts {
             fs::write(&path, text).map_err(Error::io("write", &path))?;
@@ -96,7 +103,7 @@ state = "{folder}/containers"
             .to_string()
     }
 
-    fn kubelet_configuration(&self, cgroup: &str) -> String {
+    fn kubelet_configuration(&self, cgroup: &str, has_dns: bool) -> String {
         let configuration = json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
@@ -119,6 +126,8 @@ state = "{folder}/containers"
             "healthzPort": 0,
             "makeIPTablesUtilChains": false,
             "resolvConf": "",
+            "clusterDNS": has_dns.then_some(network::SWITCH).as_slice(),
+            "clusterDomain": dns::DOMAIN,
             // A stopped kubelet is noticed within seconds.
             "nodeStatusUpdateFrequency": "1s",
             "nodeLeaseDurationSeconds": 4,

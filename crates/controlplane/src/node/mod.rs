@@ -7,13 +7,15 @@
 //! | `cgroups` | the node's group in every hierarchy of cgroups |
 //! | `network` | a switch between the nodes |
 //! | `relay` | the port of the API server inside a node |
-//! | `image` | images of one static program, as archives that containerd imports |
+//! | `image` | images of programs of this machine, as archives that containerd imports |
+//! | `dns` | names of services and of their pods, where they are asked for |
 //! | `files` | what containerd and the kubelet are told |
 //!
 //! The kubelet's folder for device plugins cannot be chosen: each node mounts a folder of its own at
 //! `/var/lib/kubelet`. The kernel ends all that runs in a node with its first process.
 
 mod cgroups;
+mod dns;
 mod files;
 mod image;
 mod namespaces;
@@ -31,14 +33,15 @@ use serde_json::Value;
 use crate::api::Api;
 use crate::error::Error;
 use crate::process::{Keeper, Process};
+use crate::program::Program;
 
 use cgroups::Cgroup;
 pub(crate) use cgroups::PREFIX;
+use dns::Dns;
 use files::Files;
-pub use image::IMAGE;
-use image::Image;
+pub use image::{IMAGE, Image, OPEN_MPI, OPEN_MPI_SETTINGS};
 use namespaces::Namespaces;
-pub use needs::missing_for_nodes;
+pub use needs::{missing_for_nodes, missing_for_open_mpi};
 use network::Switch;
 use relay::Relay;
 
@@ -51,7 +54,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub(crate) struct Nodes {
     // Ended before the switch that they are joined to.
     pub(crate) all: Vec<Node>,
-    _switch: Switch,
+    _dns: Option<Dns>,
+    switch: Switch,
 }
 
 /// What a node takes from its control plane.
@@ -61,6 +65,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) api: &'a Api,
     pub(crate) api_server: u16,
     pub(crate) kubelet: &'a Path,
+    /// `CoreDNS` and the kubeconfig that it reads names with, where the cluster has a DNS.
+    pub(crate) dns: Option<(&'a Path, &'a Path)>,
 }
 
 impl Nodes {
@@ -78,6 +84,10 @@ impl Nodes {
         cgroups::remove_abandoned();
         let folder = around.folder.join("nodes");
         let switch = Switch::start(&folder, keeper)?;
+        let dns = around.dns.map(|(program, kubeconfig)| {
+            Dns::start(&folder, &switch, program, kubeconfig, around.api_server, keeper)
+        });
+        let dns = dns.transpose()?;
         let mut all = Vec::new();
         for at in 0..count {
             let kubeconfig = kubeconfig(&Node::name_of(at));
@@ -86,7 +96,13 @@ impl Nodes {
         for node in &mut all {
             node.wait(around.api, &Value::Null)?;
         }
-        Ok(Self { all, _switch: switch })
+        Ok(Self { all, _dns: dns, switch })
+    }
+
+    /// Bounds what a node sends to the others and takes from them, in bytes/s of frames; nothing: as fast as memory is.
+    pub(crate) fn shape(&self, at: usize, bytes_per_s: Option<u64>) -> Result<(), Error> {
+        let node = self.all.get(at).ok_or(Error::NotThere { program: Program::Kubelet })?;
+        self.switch.shape(&node.namespaces, at, bytes_per_s)
     }
 }
 
@@ -121,7 +137,8 @@ impl Node {
     ) -> Result<Self, Error> {
         let name = Self::name_of(at);
         let cgroup = Cgroup::create(around.folder, &name)?;
-        let files = Files::write(&folder.join(&name), at, cgroup.path(), kubeconfig)?;
+        let has_dns = around.dns.is_some();
+        let files = Files::write(&folder.join(&name), at, cgroup.path(), kubeconfig, has_dns)?;
         let namespaces = Namespaces::start(&files.folder, keeper)?;
         switch.join(&namespaces, at)?;
         let relay = Relay::start(&namespaces, around.api_server)?;
@@ -176,7 +193,7 @@ impl Node {
     }
 
     /// Makes an image known to containerd.
-    fn import(&self, image: &Image) -> Result<(), Error> {
+    pub(crate) fn import(&self, image: &Image) -> Result<(), Error> {
         let archive = self.files.folder.join("image.tar");
         image.write(&archive)?;
         let began = Instant::now();

@@ -7,6 +7,9 @@ pub(super) const NETWORK_PLUGINS: &str = "/usr/lib/cni";
 /// The program of the image, without libraries.
 pub(super) const BUSYBOX: &str = "/bin/busybox";
 
+/// Of Debian; no user has it in their path.
+const SSH_SERVER: &str = "/usr/sbin/sshd";
+
 /// Programs and the Debian packages that they are in.
 const PROGRAMS: [(&str, &str); 7] = [
     ("containerd", "containerd"),
@@ -35,6 +38,17 @@ pub fn missing_for_nodes() -> Vec<String> {
         missing.push(format!("install with: apt-get install {}", packages.join(" ")));
     }
     missing
+}
+
+/// What is missing for [`Image::open_mpi`](crate::Image::open_mpi), with what to do; nothing where it can be put together.
+#[must_use]
+pub fn missing_for_open_mpi() -> Option<String> {
+    // The programs that the packages are there for.
+    let programs = [("mpirun", "openmpi-bin"), ("ssh", "openssh-client")].into_iter();
+    let absent = programs.filter(|(program, _)| in_path(program).is_none()).map(|(_, package)| package);
+    let server = (!Path::new(SSH_SERVER).exists()).then_some("openssh-server");
+    let packages: Vec<&str> = absent.chain(server).collect();
+    (!packages.is_empty()).then(|| format!("install with: apt-get install {}", packages.join(" ")))
 }
 
 fn in_path(program: &str) -> Option<PathBuf> {
