@@ -1,6 +1,6 @@
 # The few commands a person needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test swarm swarm-nightly bench-sim bench-kube test-kube test-kubelet kube-upgrade kube-up kube-demo kube-kills walls fmt deny fuzz clean check-tools wasm-target node-tools
+.PHONY: help demo test swarm swarm-nightly bench-sim bench-kube test-kube test-kubelet kube-upgrade kube-up kube-demo kube-race kube-kills walls fmt deny fuzz clean check-tools wasm-target node-tools
 
 CARGO ?= cargo
 RUST_MIN := 1.95
@@ -42,7 +42,7 @@ bench-sim: check-tools ## All tables of the simulator, into bench/RESULTS.md and
 
 # The Kubernetes of all control planes below: 1.37 or 1.36. If it is not set, the newest.
 KUBERNETES ?= $(PHALANX_KUBERNETES)
-test-kube kube-up kube-kills kube-demo bench-kube: export PHALANX_KUBERNETES = $(KUBERNETES)
+test-kube kube-up kube-kills kube-demo kube-race bench-kube: export PHALANX_KUBERNETES = $(KUBERNETES)
 
 test-kube: check-tools ## The tests on a real control plane of KUBERNETES (1.37), ten minutes (needs Go)
 	$(CARGO) test -p phalanx-tests --test kube
@@ -55,8 +55,8 @@ REAL ?= 0
 kube-up: check-tools ## A real control plane of KUBERNETES (1.37) with NODES (16) fake GPU nodes and REAL (0) real ones, until Ctrl-C (needs Go)
 	@$(CARGO) run --quiet -p phalanx-controlplane -- up --nodes $(NODES) --real $(REAL)
 
-test-kubelet: check-tools ## Gangs on real kubelets, containerd and runc (minutes; needs Go and root)
-	$(CARGO) test -p phalanx-tests --test kube -- real_nodes --nocapture
+test-kubelet: check-tools ## Gangs on real kubelets, containerd and runc, of MPI too where it is installed (minutes; needs Go and root)
+	$(CARGO) test -p phalanx-tests --test kube -- --include-ignored real_nodes --nocapture
 
 kube-kills: check-tools ## The scheduler killed at fifty points on a real control plane (minutes; needs Go)
 	$(CARGO) test -p phalanx-tests --test kube -- --ignored fifty_kill_points --nocapture
@@ -64,6 +64,10 @@ kube-kills: check-tools ## The scheduler killed at fifty points on a real contro
 kube-demo: check-tools ## Four workers on two 8-GPU nodes of a real control plane: kube-scheduler beside Phalanx (needs Go)
 	$(CARGO) build --release -p phalanx-cli -p phalanx-examples
 	$(TARGET_DIR)/release/kube-demo
+
+kube-race: check-tools ## Real MPI jobs on two real nodes with a shaped network: kube-scheduler beside Phalanx (minutes; needs Go, Open MPI, root)
+	$(CARGO) build --release -p phalanx-cli -p phalanx-examples
+	$(TARGET_DIR)/release/kube-race
 
 bench-kube: check-tools ## Schedulers on a real API server with 1,000 and 5,000 fake nodes, into bench/RESULTS.md (hours; needs Go)
 	$(CARGO) build --release -p phalanx-cli

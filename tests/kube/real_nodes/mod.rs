@@ -6,9 +6,11 @@
 //! | `losses` | nodes that fall silent, are drained and are tainted under a gang |
 //! | `refusals` | a node whose device plugin turns every pod away |
 //! | `plugin` | such a plugin |
+//! | `mpi` | `mpirun` over SSH between containers |
 
 mod devices;
 mod losses;
+mod mpi;
 mod plugin;
 mod refusals;
 
@@ -31,13 +33,18 @@ struct Site {
 impl Site {
     /// Nothing where no node can run, which is said; in CI it has to.
     fn of(nodes: usize) -> Option<Self> {
+        Self::of_options(nodes, Options::default())
+    }
+
+    /// The same, beside what `options` ask for.
+    fn of_options(nodes: usize, options: Options) -> Option<Self> {
         let missing = missing_for_nodes();
         if !missing.is_empty() {
             assert!(std::env::var_os("CI").is_none(), "real nodes cannot run: {}", missing.join("; "));
             eprintln!("skipped, for real nodes cannot run: {}", missing.join("; "));
             return None;
         }
-        let options = Options { controller_manager: true, real_nodes: nodes, ..Options::default() };
+        let options = Options { controller_manager: true, real_nodes: nodes, ..options };
         let cluster = Cluster::of_fleet(&options, &Fleet::new(0));
         queues::define(&cluster);
         let (_, agent) = agent_of(&cluster, "device-plugin", "phalanx-device-plugin");
