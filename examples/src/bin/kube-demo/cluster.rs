@@ -4,14 +4,13 @@
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use phalanx_controlplane::{Api, ControlPlane, Fleet, GPU, Options};
 use phalanx_examples::stage::Stage;
+use phalanx_examples::until::until;
+use phalanx_examples::v100::{PRODUCT, Seat, Site};
 use phalanx_kube::crd;
 use serde_json::{Value, json};
-
-use crate::machine::{PRODUCT, Seat, Site};
 
 /// As the fleet names its first two.
 pub(crate) const NODES: [&str; 2] = ["node-00000", "node-00001"];
@@ -25,9 +24,6 @@ const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 const TOPOLOGIES: &str = "/apis/phalanx.dev/v1alpha1/nodetopologies";
 const MPI_JOBS: &str = "/apis/kubeflow.org/v1/namespaces/default/mpijobs";
 const PODS: &str = "/api/v1/namespaces/default/pods";
-
-/// Far beyond what any of this takes.
-const PATIENCE: Duration = Duration::from_secs(180);
 
 pub(crate) struct Cluster {
     plane: ControlPlane,
@@ -163,18 +159,4 @@ fn describe(api: &Api, site: &Site) -> Result<(), String> {
         api.post(TOPOLOGIES, &object).map_err(|e| e.to_string())?;
     }
     Ok(())
-}
-
-/// What `look` gives as soon as it gives something.
-fn until<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>, String>) -> Result<T, String> {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = look()? {
-            return Ok(found);
-        }
-        if began.elapsed() > PATIENCE {
-            return Err(format!("{what}: not within {} s", PATIENCE.as_secs()));
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }

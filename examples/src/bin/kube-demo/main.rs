@@ -5,17 +5,16 @@
 //! everything happened.
 
 mod cluster;
-mod machine;
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use comfy_table::{Table, presets::NOTHING};
 use phalanx_examples::stage::Stage;
+use phalanx_examples::v100::{MODELS, Model, Site};
 use phalanx_model::Placement;
 
 use cluster::{CPUS, Cluster, NODES, REGULAR};
-use machine::{MODELS, Model, Site};
 
 /// The job of the documentation that Arena's users know.
 const JOB: &str = "tensorflow-topo-4-vgg16";
@@ -33,7 +32,7 @@ fn main() -> ExitCode {
 }
 
 fn run(stage: &Stage) -> Result<(), String> {
-    let site = Site::read()?;
+    let site = Site::of(&NODES)?;
     stage.title("Phalanx on Kubernetes: four workers, and where they talk");
     stage.say("The control plane is real: etcd, kube-apiserver, controllers, kube-scheduler, the training operator of kubeflow.");
     stage.say("Nodes are FAKE (kwok runs their pods), their GPUs DECLARED: two machines of 8 V100 in two NVLink islands of four.");
