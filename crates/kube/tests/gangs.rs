@@ -99,6 +99,7 @@ fn show(spec: &GangSpec) -> String {
     let mut rest = Vec::new();
     rest.extend(spec.queue.iter().map(|queue| format!("queue {queue}")));
     rest.extend(spec.priority_class.iter().map(|class| format!("class {class}")));
+    rest.extend(spec.is_patient.then(|| "evicts nobody".to_owned()));
     rest.extend(spec.time_limit_s.iter().map(|limit| format!("at most {limit} s")));
     rest.extend(spec.late.iter().map(|role| format!("{role} may come late")));
     rest.extend(spec.follow.iter().map(|role| format!("{role} comes when the others have nodes")));

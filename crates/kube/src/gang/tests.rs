@@ -581,6 +581,26 @@ fn a_class_that_a_label_names_counts_and_one_that_is_not_there_is_waited_for() {
 }
 
 #[test]
+fn a_pod_group_that_evicts_nobody_says_so_for_its_pods() {
+    let mut lifecycle = lifecycle();
+    lifecycle.observe(NOW, node());
+    lifecycle.begin(NOW);
+    lifecycle.observe(
+        NOW,
+        object(&json!({ "apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup",
+            "metadata": { "namespace": "n", "name": "g", "uid": "g" },
+            "spec": { "schedulingPolicy": { "gang": { "minCount": 1 } }, "preemptionPolicy": "Never" } })),
+    );
+    let pod = json!({
+        "metadata": { "namespace": "n", "name": "p", "uid": "1" },
+        "spec": { "schedulerName": "phalanx", "schedulingGroup": { "podGroupName": "g" }, "priority": 7,
+            "containers": [{ "name": "c" }] },
+    });
+    lifecycle.observe(NOW, Event::Pod(Box::new(serde_json::from_value(pod).unwrap())));
+    assert_eq!(class(&lifecycle.settle(NOW)).as_deref(), Some("priority-7-never-preempts"));
+}
+
+#[test]
 fn a_lost_device_is_nobodys_and_the_others_keep_their_numbers() {
     let machine = |count: u32| {
         let mut machine = phalanx_model::Machine::bare(phalanx_model::Origin::Found);

@@ -33,6 +33,8 @@ pub struct GangSpec {
     /// As it was written: of Kueue it is a `LocalQueue` of the namespace, of YuniKorn a path with dots.
     pub queue: Option<QueueRef>,
     pub priority_class: Option<String>,
+    /// It evicts nobody, whatever its class says.
+    pub is_patient: bool,
     pub topology: TopologyRule,
     pub suspend: Option<Suspend>,
     pub is_suspended: bool,
@@ -268,6 +270,7 @@ impl GangSpec {
             is_lone: false,
             queue: None,
             priority_class: None,
+            is_patient: false,
             topology: TopologyRule::default(),
             suspend: None,
             is_suspended: false,
@@ -292,6 +295,7 @@ impl GangSpec {
         spec.checkpoint_grace_s = all().find_map(|from| from.checkpoint_grace_s);
         spec.topology.required = all().find_map(|from| from.topology.required.clone());
         spec.priority_class = of.and_then(|of| of.priority_class.clone());
+        spec.is_patient = of.is_some_and(|of| of.is_patient);
         Some(spec)
     }
 

@@ -357,13 +357,15 @@ impl Lifecycle {
         let labelled = || gang.pods.values().find_map(|pod| pod.known.class.as_deref());
         let named = spec.and_then(|spec| spec.priority_class.as_deref()).or_else(labelled);
         let of_pods = || gang.pods.values().map(|pod| pod.known.priority).max().unwrap_or_default();
-        match named.map(|name| self.cluster.priorities.of(name, of_pods())) {
-            None => Ok(of_pods()),
-            Some(Ok(priority)) => Ok(priority),
+        let priority = match named.map(|name| self.cluster.priorities.of(name, of_pods())) {
+            None => of_pods(),
+            Some(Ok(priority)) => priority,
             // What runs is counted, whatever became of its class.
-            Some(Err(_)) if gang.pods.values().any(|pod| pod.known.node.is_some()) => Ok(of_pods()),
-            Some(Err(why)) => Err(why),
-        }
+            Some(Err(_)) if gang.pods.values().any(|pod| pod.known.node.is_some()) => of_pods(),
+            Some(Err(why)) => return Err(why),
+        };
+        let is_patient = priority.is_patient || spec.is_some_and(|spec| spec.is_patient);
+        Ok(Priority { is_patient, ..priority })
     }
 
     /// What each rank asks, with ranks in the order of their requests; and the line in which a single pod stands. What all

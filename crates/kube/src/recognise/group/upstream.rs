@@ -15,6 +15,8 @@ struct PodGroupSpec {
     scheduling_constraints: Constraints,
     priority_class_name: Option<String>,
     /// From 1.37 on.
+    preemption_policy: Option<String>,
+    /// From 1.37 on.
     parent_composite_pod_group_name: Option<String>,
 }
 
@@ -67,6 +69,7 @@ pub(super) fn pod_group(group: &Group<'_>) -> Result<Vec<GangSpec>, Refused> {
     let mut spec = group.at_least(group.key(Source::PodGroup), min)?;
     spec.priority_class =
         pod_group.priority_class_name.filter(|class| !class.is_empty()).or(spec.priority_class);
+    spec.is_patient = pod_group.preemption_policy.as_deref() == Some("Never");
     match pod_group.scheduling_constraints.topology.as_slice() {
         [] => {}
         [only] => spec.topology.required = Some(LevelRef::Label(only.key.clone())),
