@@ -245,6 +245,30 @@ fn a_preferred_set_holds_the_whole_gang_or_does_not_count() {
 }
 
 #[test]
+fn a_favoured_set_is_taken_where_it_is_as_good() {
+    let (all, favoured) = (NodeSet::new("all"), NodeSet::new("favoured"));
+    // Two racks of two nodes; one node of each is favoured.
+    let nodes = [("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b")].map(|(name, rack)| {
+        let mut node = node(name).gpus(4).path(["cluster", rack]).pcie().build();
+        node.sets = vec![all.clone()];
+        if name.ends_with('2') {
+            node.sets.push(favoured.clone());
+        }
+        node
+    });
+    let mut placer = Placer::new(&levels(&["cluster", "rack"]), nodes.to_vec(), &costs(&nodes));
+    let mut asked = |size: u32, devices: u32| {
+        let mut gang = gang(size).devices(devices).build();
+        (gang.needs.within, gang.needs.favour_within) = (Some(all.clone()), Some(favoured.clone()));
+        members(&mut placer, &gang)
+    };
+    assert_eq!(asked(1, 4), on(&[("a2", 1)]), "nodes are equal but for the wish");
+    assert_eq!(asked(2, 2), on(&[("a2", 2)]));
+    assert_eq!(asked(2, 4), on(&[("a1", 1), ("a2", 1)]), "one rack is nearer than two favoured nodes in two");
+    assert_eq!(asked(4, 4), on(&[("a1", 1), ("a2", 1), ("b1", 1), ("b2", 1)]));
+}
+
+#[test]
 fn nodes_are_avoided_and_preferred() {
     let (levels, nodes) = racks();
     let mut placer = Placer::new(&levels, nodes.clone(), &costs(&nodes));

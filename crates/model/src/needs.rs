@@ -35,6 +35,10 @@ pub struct Needs {
     /// considered otherwise. Its nodes are in [`Self::within`] too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefer_within: Option<NodeSet>,
+    /// The favoured node set: chosen where a place in it is as good as the best elsewhere, with as short a collective and as
+    /// few domains. Its nodes are in [`Self::within`] too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub favour_within: Option<NodeSet>,
     /// The preferred nodes: used alone if the whole gang fits on them, and not considered otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prefer: Vec<NodeName>,
@@ -70,6 +74,8 @@ struct WrittenNeeds {
     #[serde(default)]
     prefer_within: Option<NodeSet>,
     #[serde(default)]
+    favour_within: Option<NodeSet>,
+    #[serde(default)]
     prefer: Vec<NodeName>,
     #[serde(default)]
     is_exclusive: bool,
@@ -80,11 +86,12 @@ struct WrittenNeeds {
 impl From<WrittenNeeds> for Needs {
     fn from(written: WrittenNeeds) -> Self {
         let WrittenNeeds { devices, part, models, device_model, cpu_milli, memory_bytes, .. } = written;
-        let WrittenNeeds { named, nodes, avoid, within, prefer_within, prefer, .. } = written;
+        let WrittenNeeds { named, nodes, avoid, within, .. } = written;
+        let WrittenNeeds { prefer_within, favour_within, prefer, .. } = written;
         let WrittenNeeds { is_exclusive, takes_spot, .. } = written;
         let models = device_model.map_or(models, Self::of_model);
         let what = Self { devices, part, models, cpu_milli, memory_bytes, named, ..Self::default() };
-        Self { nodes, avoid, within, prefer_within, prefer, is_exclusive, takes_spot, ..what }
+        Self { nodes, avoid, within, prefer_within, favour_within, prefer, is_exclusive, takes_spot, ..what }
     }
 }
 

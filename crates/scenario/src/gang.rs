@@ -48,6 +48,7 @@ fn needs(options: &mut Options<'_>, words: &Words<'_>) -> Result<Needs, Scenario
         avoid: nodes(options.take("avoid"))?,
         within: options.take("within").map(|w| NodeSet::new(w.text)),
         prefer_within: None,
+        favour_within: None,
         prefer: nodes(options.take("prefer"))?,
         is_exclusive: options.take("exclusive").is_some(),
         takes_spot: false,

@@ -9,6 +9,7 @@ use crate::cluster::tree::Tree;
 /// Whether a gang has any.
 pub(super) fn has_wishes(gang: &Gang) -> bool {
     prefers_set(gang)
+        || favours_set(gang)
         || !gang.needs.prefer.is_empty()
         || !gang.topology.near.is_empty()
         || speeds(gang).nth(1).is_some()
@@ -18,8 +19,43 @@ fn prefers_set(gang: &Gang) -> bool {
     gang.all_needs().any(|needs| needs.prefer_within.is_some())
 }
 
-/// Places the gang inside its preferred sets, or on its preferred nodes, if they hold it, and on any nodes otherwise.
+fn favours_set(gang: &Gang) -> bool {
+    gang.all_needs().any(|needs| needs.favour_within.is_some())
+}
+
+/// The best place, and one inside the favoured sets in its stead if that is as good.
 pub(super) fn place(
+    search: &mut Search,
+    tree: &Tree,
+    space: &Space,
+    gang: &Gang,
+    ceiling: Ceiling,
+) -> Option<Found> {
+    if !favours_set(gang) {
+        return preferably(search, tree, space, gang, ceiling);
+    }
+    let (mut any, mut only) = (gang.clone(), gang.clone());
+    needs_of(&mut any).for_each(|needs| needs.favour_within = None);
+    let best = preferably(search, tree, space, &any, ceiling)?;
+    let (picks, order) = (search.picks().to_vec(), search.order().to_vec());
+    for needs in needs_of(&mut only) {
+        if let Some(set) = needs.favour_within.take() {
+            (needs.within, needs.prefer_within) = (Some(set), None);
+        }
+    }
+    let favoured = preferably(search, tree, space, &only, ceiling);
+    let is_as_good =
+        |found: &Found| found.cost.time_ns <= best.cost.time_ns && found.cost.spans <= best.cost.spans;
+    if let Some(found) = favoured.filter(is_as_good) {
+        return Some(Found { least_ns: best.least_ns.min(found.cost.time_ns), ..found });
+    }
+    search.set_picks(&picks);
+    search.set_order(order);
+    Some(best)
+}
+
+/// Places the gang inside its preferred sets, or on its preferred nodes, if they hold it, and on any nodes otherwise.
+fn preferably(
     search: &mut Search,
     tree: &Tree,
     space: &Space,
