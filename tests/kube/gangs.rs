@@ -115,6 +115,27 @@ fn taints_selectors_and_pods_of_others_are_respected_and_what_is_not_supported_i
         Some(&*Fleet::name(2)),
         "2 GPUs are left there, and the first node is tainted"
     );
+    let rather = |name: &str, gpus: u32| {
+        let mut one = pod(name, gpus);
+        let term = |weight: u32, key: &str| json!({ "weight": weight, "preference": { "matchExpressions": [{ "key": key, "operator": "Exists" }] } });
+        one["spec"]["affinity"] = json!({ "nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [term(1, "nothing-has-it"), term(50, "disk")] } });
+        one["spec"]["tolerations"] = json!([{ "key": "team", "operator": "Exists" }]);
+        one
+    };
+    cluster.api().delete(&format!("{PODS}/fast")).unwrap();
+    cluster.until("the end of fast", |cluster| cluster.api().get(&format!("{PODS}/fast")).err().map(|_| ()));
+    cluster.create(PODS, &rather("rather", 1));
+    let seat = cluster.until_runs("rather", 1);
+    assert_eq!(
+        seat[0].node.as_deref(),
+        Some(&*Fleet::name(1)),
+        "it prefers that to the first, and to the fullest"
+    );
+    cluster.create(PODS, &rather("anywhere", 8));
+    let seat = cluster.until_runs("anywhere", 1);
+    assert_eq!(seat[0].node.as_deref(), Some(&*Fleet::name(0)), "a preference holds nobody back");
+    cluster.api().delete(&format!("{PODS}/anywhere")).unwrap();
     let mut tolerant = pod("tolerant", 8);
     tolerant["spec"]["tolerations"] = json!([{ "key": "team", "operator": "Exists" }]);
     cluster.create(PODS, &tolerant);

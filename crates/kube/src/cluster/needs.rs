@@ -10,7 +10,7 @@ use super::hardware;
 use super::node_sets::{Condition, More, Wanted};
 use super::nodes::NodeState;
 use crate::api::Pod;
-use crate::filter::{HostPort, Requirements};
+use crate::filter::{HostPort, NodeTerms, Requirements};
 use crate::recognise::PodTemplate;
 
 /// Whole devices of one pod.
@@ -84,6 +84,26 @@ pub(crate) fn prefer_plain<'a>(
     sets
 }
 
+/// Has a gang favour the nodes that its pods prefer, among places that are equally good; the sets of nodes that it asks for
+/// with that. `plain` are those of [`prefer_plain`].
+pub(crate) fn favour<'a>(
+    gang: &mut Gang,
+    asked: impl Iterator<Item = (&'a Requirements, &'a More)>,
+    plain: &[Wanted],
+    nodes: &mut NodeState,
+) -> Vec<Wanted> {
+    let roles = gang.roles.iter_mut().map(|role| &mut role.needs);
+    let mut sets = Vec::new();
+    for (at, (needs, (pod, more))) in std::iter::once(&mut gang.needs).chain(roles).zip(asked).enumerate() {
+        let Some(terms) = &pod.favoured else { continue };
+        let base = plain.get(at).cloned().unwrap_or_else(|| wanted(pod, more));
+        let set = Wanted { terms: inside(terms, more), ..base };
+        needs.favour_within = Some(nodes.want_set(&set));
+        sets.push(set);
+    }
+    sets
+}
+
 /// What a node has one of, for one such member: host ports, and what keeps pods apart.
 pub(crate) fn ports(pod: &Requirements, more: &More) -> impl Iterator<Item = ResourceName> {
     pod.ports.iter().filter_map(port).chain(more.apart.iter().cloned())
@@ -93,8 +113,12 @@ pub(crate) fn ports(pod: &Requirements, more: &More) -> impl Iterator<Item = Res
 pub(crate) fn wanted(pod: &Requirements, more: &More) -> Wanted {
     let of_claims = more.claims.as_ref().map(|claims| Condition::clone(&claims.condition));
     let conditions = more.conditions.iter().cloned().chain(of_claims).collect();
-    let terms = more.domain.as_ref().map_or_else(|| pod.terms.clone(), |domain| pod.terms.within(domain));
-    Wanted { terms, conditions }
+    Wanted { terms: inside(&pod.terms, more), conditions }
+}
+
+/// Where the gang of a pod has to be divided, in the domain of the pod.
+fn inside(terms: &NodeTerms, more: &More) -> NodeTerms {
+    more.domain.as_ref().map_or_else(|| terms.clone(), |domain| terms.within(domain))
 }
 
 /// A host port as a resource of which each node has one. Of one port on two addresses of a node only one is given away:

@@ -17,6 +17,8 @@ pub struct Requirements {
     /// Sorted, each once.
     pub ports: Box<[HostPort]>,
     pub terms: NodeTerms,
+    /// Where it would rather be, see [`NodeTerms::favoured`].
+    pub favoured: Option<NodeTerms>,
 }
 
 /// What can be counted on a node.
@@ -76,7 +78,8 @@ impl Requirements {
         for mapping in by_claim.flat_map(|claim| &claim.request_mappings) {
             amounts.extended.remove(&*mapping.resource_name);
         }
-        Ok(Self { amounts, ports: HostPort::of(pod), terms: NodeTerms::of(pod) })
+        let favoured = if basis == Basis::Asked { NodeTerms::favoured(pod) } else { None };
+        Ok(Self { amounts, ports: HostPort::of(pod), terms: NodeTerms::of(pod), favoured })
     }
 }
 

@@ -107,6 +107,31 @@ impl NodeTerms {
         }))
     }
 
+    /// The nodes that the pod would rather have among those it may: those of its preferred terms of the largest weight.
+    /// Nothing where it prefers none.
+    #[must_use]
+    pub fn favoured(pod: &Pod) -> Option<Self> {
+        let affinity = pod.spec.affinity.as_ref()?.node_affinity.as_ref()?;
+        let preferred = affinity.preferred_during_scheduling_ignored_during_execution.as_ref()?;
+        let read = preferred.iter().filter_map(|term| Some((term.weight, Term::read(&term.preference)?)));
+        let read: Vec<(i32, Term)> = read.collect();
+        let largest = read.iter().map(|(weight, _)| *weight).max()?;
+        let largest = || read.iter().filter(|(weight, _)| *weight == largest).map(|(_, term)| term);
+        let Terms { selector, affinity, tolerations, features } = &*Self::of(pod).0;
+        let both = match affinity {
+            None => canonical(largest().cloned()),
+            Some(required) => {
+                canonical(required.iter().flat_map(|one| largest().map(|other| one.and(other))))
+            }
+        };
+        Some(Self(Arc::new(Terms {
+            selector: selector.clone(),
+            affinity: Some(both),
+            tolerations: tolerations.clone(),
+            features: features.clone(),
+        })))
+    }
+
     /// The same inside a domain: nodes that have these labels, or where there is no value lack them.
     #[must_use]
     pub fn within(&self, domain: &[(Box<str>, Option<Box<str>>)]) -> Self {
@@ -215,6 +240,11 @@ impl Term {
             labels: canonical(labels.collect::<Option<Vec<_>>>()?),
             fields: canonical(fields.collect::<Option<Vec<_>>>()?),
         })
+    }
+
+    fn and(&self, other: &Self) -> Self {
+        let all = |own: &[Expression], other: &[Expression]| canonical(own.iter().chain(other).cloned());
+        Self { labels: all(&self.labels, &other.labels), fields: all(&self.fields, &other.fields) }
     }
 
     /// Labels alone, as upstream reads the terms of volumes.
@@ -350,6 +380,27 @@ mod tests {
     }
 
     const NO_MATCH: &str = "node(s) didn't match Pod's node affinity/selector";
+
+    #[test]
+    fn the_preferred_terms_of_the_largest_weight_are_favoured_within_what_is_required() {
+        let term = |key: &str| json!({"matchExpressions": [{"key": key, "operator": "Exists"}]});
+        let favoured = |preferred: Value, required: Option<Value>| {
+            let mut spec = json!({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}});
+            if let Some(terms) = required {
+                spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
+                    json!({"nodeSelectorTerms": terms});
+            }
+            NodeTerms::favoured(&pod(spec)).map(|terms| terms.to_string())
+        };
+        let of = |weight: u32, key: &str| json!({"weight": weight, "preference": term(key)});
+        let text = favoured(json!([of(1, "a"), of(9, "b"), of(9, "c")]), None);
+        assert_eq!(text.as_deref(), Some("[b] or [c]"));
+        let text = favoured(json!([of(9, "b")]), Some(json!([term("x"), term("y")])));
+        assert_eq!(text.as_deref(), Some("[b, x] or [b, y]"));
+        // Upstream reads an empty term as no preference.
+        assert_eq!(favoured(json!([{"weight": 5, "preference": {}}]), None), None);
+        assert_eq!(favoured(json!([]), None), None);
+    }
 
     #[test]
     fn selectors_and_affinity_must_both_match_and_one_term_is_enough() {

@@ -75,16 +75,17 @@ pub fn fractions(pod: &Pod) -> Vec<Unsupported> {
 /// Preferences that are passed over.
 #[must_use]
 pub fn soft(pod: &Pod) -> Vec<SoftRule> {
+    const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
     let affinity = pod.spec.affinity.as_ref();
     let node = affinity.and_then(|all| all.node_affinity.as_ref());
+    let node = node.and_then(|it| it.preferred_during_scheduling_ignored_during_execution.as_ref());
+    let weights = || node.into_iter().flatten().map(|term| term.weight);
+    let is_lighter = weights().min() != weights().max();
+    let lighter = format!("spec.affinity.nodeAffinity.{PREFERRED} of other weights than the largest");
+    let lighter = is_lighter.then_some(lighter);
     let with = affinity.and_then(|all| all.pod_affinity.as_ref());
     let apart = affinity.and_then(|all| all.pod_anti_affinity.as_ref());
     let preferred = [
-        (
-            "nodeAffinity",
-            node.and_then(|it| it.preferred_during_scheduling_ignored_during_execution.as_ref())
-                .map(Vec::len),
-        ),
         (
             "podAffinity",
             with.and_then(|it| it.preferred_during_scheduling_ignored_during_execution.as_ref())
@@ -98,8 +99,8 @@ pub fn soft(pod: &Pod) -> Vec<SoftRule> {
         ),
     ];
     let preferred = preferred.into_iter().filter(|(_, count)| count.is_some_and(|count| count > 0));
-    let preferred = preferred
-        .map(|(kind, _)| format!("spec.affinity.{kind}.preferredDuringSchedulingIgnoredDuringExecution"));
+    let preferred = preferred.map(|(kind, _)| format!("spec.affinity.{kind}.{PREFERRED}"));
+    let preferred = lighter.into_iter().chain(preferred);
     let spread = pod.spec.topology_spread_constraints.iter().enumerate();
     let spread = spread.filter(|(_, constraint)| constraint.when_unsatisfiable != "DoNotSchedule");
     let spread = spread.map(|(index, _)| format!("spec.topologySpreadConstraints[{index}]"));
@@ -191,7 +192,8 @@ mod tests {
     #[test]
     fn wishes_keep_nobody_waiting_and_are_told() {
         let wish = pod(json!({
-            "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {}}]}},
+            "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 1, "preference": {}}, {"weight": 2, "preference": {}}]}},
             "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}],
         }));
         assert_eq!(unsupported(&wish, Also::default()), []);
@@ -199,7 +201,7 @@ mod tests {
         assert_eq!(
             fields,
             [
-                "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution",
+                "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution of other weights than the largest",
                 "spec.topologySpreadConstraints[0]"
             ]
         );

@@ -317,8 +317,11 @@ impl Lifecycle {
             program: Program::default(),
         };
         if near.is_empty() {
-            let asked = first_of_groups(&seats, spec).map(|seat| (&*seat.requirements, &seat.more));
-            sets.extend(needs::prefer_plain(&mut engine_gang, asked, &mut self.cluster.nodes));
+            let asked = || first_of_groups(&seats, spec).map(|seat| (&*seat.requirements, &seat.more));
+            let nodes = &mut self.cluster.nodes;
+            let plain = needs::prefer_plain(&mut engine_gang, asked(), nodes);
+            sets.extend(needs::favour(&mut engine_gang, asked(), &plain, nodes));
+            sets.extend(plain);
         }
         let policy = self.policy(spec, is_alone, grace_ms);
         let stop = policy.stop;
