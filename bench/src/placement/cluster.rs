@@ -89,5 +89,6 @@ fn machine() -> Result<Machine, String> {
         memory_bytes: 2 << 40,
         named: std::collections::BTreeMap::new(),
         share_limit_milli: 0,
+        replicas: 0,
     })
 }

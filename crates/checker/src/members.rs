@@ -82,7 +82,9 @@ impl Checker {
 /// otherwise whole devices.
 fn has_its_part(needs: Option<&PartNeed>, slot: &Slot, node: &Node) -> bool {
     let (needs, profile, start) = match (needs, &slot.part) {
-        (None, None) | (Some(PartNeed::Share { .. }), Some(DevicePart::Share)) => return true,
+        (None, None) => return node.machine.replicas == 0 || slot.devices.is_empty(),
+        (Some(PartNeed::Share { .. }), Some(DevicePart::Share)) => return node.machine.replicas == 0,
+        (Some(PartNeed::Replica), Some(DevicePart::Share)) => return true,
         (Some(needs), Some(DevicePart::Slice { profile, start })) => (needs, profile, start),
         _ => return false,
     };
@@ -94,7 +96,7 @@ fn has_its_part(needs: Option<&PartNeed>, slot: &Slot, node: &Node) -> bool {
         PartNeed::Slice { compute_milli, memory_bytes } => {
             board.is_smallest(&instance, *compute_milli, *memory_bytes)
         }
-        PartNeed::Share { .. } => false,
+        PartNeed::Share { .. } | PartNeed::Replica => false,
     };
     is_asked && board.starts(&instance).contains(start)
 }

@@ -76,6 +76,9 @@ fn occupant<'a>(member: Member<'a>, node: &Node, device: u32) -> Occupant<'a> {
             let memory_bytes = PartNeed::share_bytes(*compute_milli, *memory_bytes, of_device);
             Has::Share { compute_milli: *compute_milli, memory_bytes, trust }
         }
+        (Some(DevicePart::Share), Some(PartNeed::Replica)) if node.machine.replicas > 0 => {
+            Has::Share { compute_milli: node.machine.replica_milli(), memory_bytes: 0, trust: "" }
+        }
         (Some(DevicePart::Slice { profile, start: first }), _) => {
             let board = node.machine.devices.get(device as usize).and_then(Board::of);
             let instance = board.and_then(|board| board.instance(profile));
@@ -141,7 +144,11 @@ fn check_shares(
             memory = memory.saturating_add(memory_bytes);
         }
     }
-    let limit = if machine.share_limit_milli == 0 { 1_000 } else { machine.share_limit_milli };
+    let limit = match (machine.replicas, machine.share_limit_milli) {
+        (0, 0) => 1_000,
+        (0, limit) => limit,
+        (replicas, _) => replicas.saturating_mul(machine.replica_milli()),
+    };
     let bytes = machine.devices.get(device as usize).map_or(0, |device| device.memory_bytes);
     let amounts = [
         ("compute_milli", u64::from(limit), compute),

@@ -189,6 +189,9 @@ impl Checker {
                     let of_memory = of_memory.checked_div(device.memory_bytes.into()).unwrap_or(0);
                     u32::try_from(of_memory).unwrap_or(u32::MAX).max(*compute_milli).min(1_000)
                 }
+                (Some(DevicePart::Share), Some(PartNeed::Replica)) => {
+                    machine.map_or(0, |machine| machine.replica_milli())
+                }
                 (Some(DevicePart::Share), _) => 0,
             };
             self.queues.unit(device, resource).saturating_mul(part_milli.into()) / 1_000
@@ -204,7 +207,7 @@ impl Checker {
             let milli = match &needs.part {
                 None => u64::from(needs.devices) * 1_000,
                 Some(PartNeed::Share { compute_milli, .. }) => u64::from(*compute_milli),
-                Some(PartNeed::Slice { .. } | PartNeed::Profile(_)) => 0,
+                Some(PartNeed::Slice { .. } | PartNeed::Profile(_) | PartNeed::Replica) => 0,
             };
             let suits = |device: &&Device| {
                 needs.models.is_empty() || needs.models.iter().any(|of| contains(&device.model, &of.model))

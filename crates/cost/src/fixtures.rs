@@ -82,6 +82,7 @@ pub(crate) fn machine(model: &str, devices: u32, kind: impl Fn(u32, u32) -> Link
         memory_bytes: 0,
         named: std::collections::BTreeMap::new(),
         share_limit_milli: 0,
+        replicas: 0,
     }
 }
 

@@ -8,7 +8,7 @@ use phalanx_model::{
     Placement, Reason, Rejection, Segment,
 };
 use phalanx_testkit::proptest::prelude::*;
-use phalanx_testkit::{Watched, costs, gang, job, levels, node};
+use phalanx_testkit::{Watched, costs, gang, job, levels, node, queue};
 
 const GIB: u64 = 1 << 30;
 
@@ -236,4 +236,62 @@ fn a_device_that_members_are_to_share_is_reserved_once() {
     assert_eq!(free(&watched), 1);
     watched.restart();
     assert_eq!(free(&watched), 1);
+}
+
+/// Two GPUs of four replicas each, one of 48, and two that are whole.
+fn divided() -> Watched {
+    let of = |name: &str, gpus, replicas| {
+        node(name).path(["c", "l1"]).gpus(gpus).model("NVIDIA H100 80GB HBM3").replicas(replicas)
+    };
+    let nodes = [of("four", 2, 4), of("many", 1, 48), of("whole", 2, 0)];
+    Watched::with_nodes(&levels(&["cluster", "leaf"]), &nodes.map(|node| node.build()))
+}
+
+#[test]
+fn a_replica_is_a_part_of_a_divided_device_or_a_whole_one() {
+    let mut watched = divided();
+    let mut by_node: std::collections::BTreeMap<String, u32> = std::collections::BTreeMap::new();
+    for id in 1..=60 {
+        let out = submit(&mut watched, id, gang(1).replica().build());
+        let Some(placement) = started(&out) else { continue };
+        let slot = &placement.slots[0];
+        assert_eq!((slot.devices.count(), &slot.part), (1, &Some(DevicePart::Share)));
+        *by_node.entry(slot.node.to_string()).or_default() += 1;
+    }
+    let counts: Vec<(&str, u32)> = by_node.iter().map(|(node, count)| (node.as_str(), *count)).collect();
+    assert_eq!(counts, [("four", 8), ("many", 48), ("whole", 2)], "as many as there are, and no more");
+}
+
+#[test]
+fn nobody_has_a_whole_device_of_a_node_that_divides_them() {
+    let mut watched = divided();
+    let out = submit(&mut watched, 1, gang(1).devices(2).build());
+    assert_eq!(started(&out).unwrap().slots[0].node.as_str(), "whole");
+    for other in [gang(1).devices(1), gang(1).share(10, 0, "me"), gang(1).profile("1g.10gb")] {
+        let mut watched = divided();
+        for id in 1..=2 {
+            submit(&mut watched, id, gang(1).devices(1).on(["whole"]).build());
+        }
+        let out = submit(&mut watched, 3, other.build());
+        assert!(started(&out).is_none(), "{out:?}");
+    }
+    let out = submit(&mut watched, 2, gang(3).devices(1).build());
+    assert!(matches!(
+        out.changes.first(),
+        Some(Change::JobRejected { why: Rejection::LargerThanCluster { .. }, .. })
+    ));
+}
+
+/// A fourth of a GPU counts as a fourth of a GPU.
+#[test]
+fn a_queue_is_charged_for_replicas_and_not_for_whole_devices() {
+    let mut watched = divided();
+    watched.step(&[queue("one").limit("gpus", 1).observed()]);
+    let mut running = 0;
+    for id in 1..=9 {
+        let gang = gang(1).replica().on(["four"]).build();
+        let out = watched.step(&[Input::JobSubmitted { job: Box::new(job(id, gang).queue("one").build()) }]);
+        running += u32::from(started(&out).is_some());
+    }
+    assert_eq!(running, 4);
 }

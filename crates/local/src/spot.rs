@@ -107,7 +107,7 @@ fn whole(amount: u128) -> u64 {
 /// Of each device of a member, in thousandths.
 fn each_milli(needs: &Needs) -> u64 {
     match &needs.part {
-        None => WHOLE_MILLI,
+        None | Some(PartNeed::Replica) => WHOLE_MILLI,
         Some(PartNeed::Share { compute_milli, .. } | PartNeed::Slice { compute_milli, .. }) => {
             u64::from(*compute_milli)
         }

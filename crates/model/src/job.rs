@@ -237,14 +237,14 @@ impl Gang {
     }
 
     /// Thousandths of devices that the gang holds in a placement, without weights. A share or a slice counts as the
-    /// compute that it requests, and a slice by its profile as a whole device.
+    /// compute that it requests, and a slice by its profile, or a replica, as a whole device.
     #[must_use]
     pub fn held_milli(&self, placement: &Placement) -> u64 {
         let of_slot = |slot: &Slot| match &self.needs_of(self.role_of(slot.rank)).part {
             Some(PartNeed::Share { compute_milli, .. } | PartNeed::Slice { compute_milli, .. }) => {
                 u64::from(*compute_milli)
             }
-            None | Some(PartNeed::Profile(_)) => u64::from(slot.devices.count()) * 1_000,
+            None | Some(PartNeed::Profile(_) | PartNeed::Replica) => u64::from(slot.devices.count()) * 1_000,
         };
         placement.slots.iter().map(of_slot).fold(0, u64::saturating_add)
     }

@@ -117,6 +117,12 @@ impl DeviceGroup {
     }
 }
 
+/// One of so many replicas of a device, in thousandths of the device: rounded down, and at least 1. 0: the device is whole.
+#[must_use]
+pub fn replica_milli(replicas: u32) -> u32 {
+    (1_000 / replicas.max(1)).max(1)
+}
+
 /// The hardware of one machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
@@ -139,6 +145,10 @@ pub struct Machine {
     /// The compute that shares of one device may use in total, in thousandths of the device. 0: all of it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub share_limit_milli: u32,
+    /// The equal parts in which the node offers each device (time-slicing, MPS, or MIG slices of one size): a member has
+    /// one of them, by [`crate::PartNeed::Replica`], and no member has a whole device. 0: devices are whole.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub replicas: u32,
 }
 
 impl Machine {
@@ -156,7 +166,14 @@ impl Machine {
             memory_bytes: 0,
             named: BTreeMap::new(),
             share_limit_milli: 0,
+            replicas: 0,
         }
+    }
+
+    /// What one replica of a device is, in thousandths of the device. A whole device if the node offers whole devices.
+    #[must_use]
+    pub fn replica_milli(&self) -> u32 {
+        replica_milli(self.replicas)
     }
 
     /// The link between two devices, if it is known.

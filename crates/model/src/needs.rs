@@ -122,6 +122,9 @@ pub enum PartNeed {
     Slice { compute_milli: u32, memory_bytes: u64 },
     /// A MIG slice by its name: `1g.10gb`.
     Profile(String),
+    /// A device as its node offers it: one of its [replicas](crate::Machine::replicas), or the whole device if the node
+    /// offers whole devices.
+    Replica,
 }
 
 /// The part of a device that a member has.

@@ -75,6 +75,7 @@ impl Shape {
             memory_bytes: 0,
             named: std::collections::BTreeMap::new(),
             share_limit_milli: 0,
+            replicas: 0,
         })
     }
 

@@ -55,6 +55,7 @@ pub fn node(name: &str) -> NodeBuilder {
         admin: Admin::Open,
         device_memory_bytes: 0,
         share_limit_milli: 0,
+        replicas: 0,
         named: BTreeMap::new(),
         torus: None,
     }
@@ -73,6 +74,7 @@ pub struct NodeBuilder {
     admin: Admin,
     device_memory_bytes: u64,
     share_limit_milli: u32,
+    replicas: u32,
     named: BTreeMap<ResourceName, u64>,
     torus: Option<TorusPlace>,
 }
@@ -148,6 +150,12 @@ impl NodeBuilder {
         Self { share_limit_milli, ..self }
     }
 
+    /// The equal parts in which each device is offered.
+    #[must_use]
+    pub fn replicas(self, replicas: u32) -> Self {
+        Self { replicas, ..self }
+    }
+
     /// An amount of a named resource.
     #[must_use]
     pub fn has(mut self, resource: &str, amount: u64) -> Self {
@@ -167,6 +175,7 @@ impl NodeBuilder {
         machine.cpu_milli = self.cpus.saturating_mul(1_000);
         machine.memory_bytes = self.memory_bytes;
         machine.share_limit_milli = self.share_limit_milli;
+        machine.replicas = self.replicas;
         machine.named.clone_from(&self.named);
         machine.devices.iter_mut().for_each(|device| device.memory_bytes = self.device_memory_bytes);
         machine

@@ -84,6 +84,13 @@ impl GangBuilder {
         self
     }
 
+    /// A device as its node offers it, per member.
+    #[must_use]
+    pub fn replica(mut self) -> Self {
+        self.0.needs.part = Some(PartNeed::Replica);
+        self
+    }
+
     /// The smallest MIG slice with this much, per member.
     #[must_use]
     pub fn slice(mut self, compute_milli: u32, memory_bytes: u64) -> Self {

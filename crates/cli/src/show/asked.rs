@@ -32,6 +32,7 @@ pub(super) fn part_of_gpu(part: &PartNeed) -> String {
             format!("a MIG slice with {}", amounts(*compute_milli, *memory_bytes))
         }
         PartNeed::Profile(name) => format!("a MIG slice {}", clean(name)),
+        PartNeed::Replica => "a GPU or a replica of one".to_owned(),
     }
 }
 

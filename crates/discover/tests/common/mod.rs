@@ -82,6 +82,7 @@ fn machine(
         memory_bytes: 0,
         named: std::collections::BTreeMap::new(),
         share_limit_milli: 0,
+        replicas: 0,
     };
     shape::finish(&mut machine);
     machine

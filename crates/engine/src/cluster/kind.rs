@@ -18,6 +18,7 @@ pub(crate) struct KindKey<'a> {
     models: Vec<&'a str>,
     memory_bytes: Vec<u64>,
     share_limit_milli: u32,
+    replicas: u32,
     is_spot: bool,
     sets: &'a [NodeSet],
     kept: &'a Kept,
@@ -35,6 +36,7 @@ impl<'a> KindKey<'a> {
             models: machine.devices.iter().map(|device| device.model.as_str()).collect(),
             memory_bytes: machine.devices.iter().map(|device| device.memory_bytes).collect(),
             share_limit_milli: machine.share_limit_milli,
+            replicas: machine.replicas,
             is_spot: node.spot.is_some(),
             sets: &node.sets,
             kept: &node.kept,
@@ -93,7 +95,7 @@ impl Kind {
         let devices = key.models.iter().zip(key.memory_bytes.iter().copied());
         let mut kind = Self {
             table,
-            hardware: hardware_of(devices, key.share_limit_milli),
+            hardware: hardware_of(devices, key.share_limit_milli, key.replicas),
             is_spot: key.is_spot,
             sets: key.sets.to_vec(),
             kept: key.kept.clone(),
@@ -200,7 +202,16 @@ impl Kind {
             let all = having.fold(DeviceMask::EMPTY, |all, (_, mask)| all.union(*mask));
             return all.and(self.of_models(needs));
         }
+        // Nobody has all replicas of a device for sure.
+        if needs.devices > 0 && self.replicas() > 0 {
+            return DeviceMask::EMPTY;
+        }
         self.of_models(needs)
+    }
+
+    /// The replicas in which such a node offers each device; 0 if it offers whole devices.
+    pub(crate) fn replicas(&self) -> u32 {
+        self.hardware.first().map_or(0, |(hardware, _)| hardware.replicas)
     }
 
     fn of_models(&self, needs: &Needs) -> DeviceMask {

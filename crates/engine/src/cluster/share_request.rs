@@ -33,6 +33,8 @@ pub(crate) fn share_request_of(tree: &Tree, needs: &Needs, trust: Trust) -> Opti
         Some(PartNeed::Share { compute_milli, memory_bytes, .. }) => {
             Want::Share(Share { compute_milli: *compute_milli, memory_bytes: *memory_bytes })
         }
+        // It is of another size on every hardware, and no class.
+        Some(PartNeed::Replica) => return None,
         Some(PartNeed::Slice { compute_milli, memory_bytes }) => {
             // Boards of seven compute slices are the rule; the measure alone rests on it.
             let slices = (u64::from(*compute_milli) * 7).div_ceil(u64::from(WHOLE_MILLI));

@@ -2,9 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use phalanx_model::machine::replica_milli;
 use phalanx_model::queue::contains;
-use phalanx_model::{Amounts, Gang, Needs, PartNeed, Placement, Queue, Resource, ResourceName, Settings};
+use phalanx_model::{
+    Amounts, DeviceMask, Gang, Needs, PartNeed, Placement, Queue, Resource, ResourceName, Settings,
+};
 
+use crate::cluster::kind::Kind;
 use crate::cluster::{Pick, Piece, Tree, milli_of_slice};
 
 /// Amounts of all resources, in their order. Wide enough for sums of any amounts that a job can request: every added
@@ -58,7 +62,7 @@ impl ResourceKinds {
                 let milli = match pick.piece {
                     Piece::Whole => u128::from(mine.count()) * WHOLE_MILLI,
                     _ if mine.is_empty() => 0,
-                    Piece::Share => share_milli(needs, kind.memory_of(mine)),
+                    Piece::Share => share_milli(needs, kind, mine),
                     Piece::Slice { profile, .. } => milli_of_slice(kind, mine, profile).into(),
                 };
                 self.add_devices(&mut amounts, milli, worth_of(settings, model), |text| {
@@ -95,6 +99,10 @@ impl ResourceKinds {
                     u128::from(*compute_milli)
                 }
                 Some(PartNeed::Profile(_)) => 1,
+                Some(PartNeed::Replica) => {
+                    let fitting = tree.kinds.iter().filter(|kind| !kind.eligible(needs).is_empty());
+                    fitting.map(|kind| replica_milli(kind.replicas()).into()).min().unwrap_or(1)
+                }
             };
             if each == 0 {
                 continue;
@@ -188,10 +196,14 @@ impl ResourceKinds {
 }
 
 /// A share of a device counts as the larger of its parts of the compute and of the memory of the device.
-fn share_milli(needs: &Needs, device_bytes: u64) -> u128 {
-    let Some(PartNeed::Share { compute_milli, memory_bytes, .. }) = &needs.part else { return WHOLE_MILLI };
+fn share_milli(needs: &Needs, kind: &Kind, device: DeviceMask) -> u128 {
+    let (compute_milli, memory_bytes) = match &needs.part {
+        Some(PartNeed::Share { compute_milli, memory_bytes, .. }) => (compute_milli, memory_bytes),
+        Some(PartNeed::Replica) => return replica_milli(kind.replicas()).into(),
+        _ => return WHOLE_MILLI,
+    };
     let of_memory = u128::from(*memory_bytes) * WHOLE_MILLI;
-    let of_memory = of_memory.checked_div(u128::from(device_bytes)).unwrap_or(0);
+    let of_memory = of_memory.checked_div(u128::from(kind.memory_of(device))).unwrap_or(0);
     u128::from(*compute_milli).max(of_memory).min(WHOLE_MILLI)
 }
 

@@ -25,12 +25,14 @@ pub(crate) struct Kind {
     pub(crate) compute_limit_milli: u32,
     /// The slices that a device can be cut into; `None` if it has no MIG.
     pub(crate) geometry: Option<&'static Geometry>,
+    /// The replicas in which the node offers each device; 0 if it offers whole devices.
+    pub(crate) replicas: u32,
 }
 
 impl Kind {
     /// Of a node without devices.
     pub(crate) const NONE: Self =
-        Self { model: 0, memory_bytes: 0, compute_limit_milli: WHOLE_MILLI, geometry: None };
+        Self { model: 0, memory_bytes: 0, compute_limit_milli: WHOLE_MILLI, geometry: None, replicas: 0 };
 }
 
 /// A time-sliced or MPS share of one device. Not both may be zero.

@@ -8,7 +8,7 @@ use super::*;
 const GIB: u64 = 1 << 30;
 
 const fn kind(geometry: Option<&'static Geometry>) -> Kind {
-    Kind { model: 0, memory_bytes: 80 * GIB, compute_limit_milli: WHOLE_MILLI, geometry }
+    Kind { model: 0, memory_bytes: 80 * GIB, compute_limit_milli: WHOLE_MILLI, geometry, replicas: 0 }
 }
 
 const fn request(want: Want) -> ShareRequest {

@@ -187,6 +187,7 @@ fn node() -> Node {
             memory_bytes: 1 << 34,
             named: std::collections::BTreeMap::new(),
             share_limit_milli: 0,
+            replicas: 0,
         }),
         foreign: DeviceMask::EMPTY,
         spot: None,

@@ -39,11 +39,18 @@ fn of_device(node: &Node, amounts: &Amounts, device: u32, need: &PartNeed) -> u6
         let by_memory = if bytes == 0 { MANY } else { times(bytes.saturating_sub(memory), wanted) };
         return times(limit.saturating_sub(compute), (*compute_milli).into()).min(by_memory);
     }
+    if *need == PartNeed::Replica {
+        let each = u64::from(node.machine.replicas.max(1));
+        return each.saturating_sub(parts.len() as u64);
+    }
+    if node.machine.replicas > 0 {
+        return 0;
+    }
     let Some(board) = node.machine.devices.get(device as usize).and_then(Board::of) else { return 0 };
     let profile = match need {
         PartNeed::Profile(name) => Some(name.as_str()),
         PartNeed::Slice { compute_milli, memory_bytes } => board.smallest(*compute_milli, *memory_bytes),
-        PartNeed::Share { .. } => None,
+        PartNeed::Share { .. } | PartNeed::Replica => None,
     };
     let Some(instance) = profile.and_then(|profile| board.instance(profile)) else { return 0 };
     let (mut used, mut has_media) = (0_u32, false);

@@ -1,5 +1,6 @@
 //! The parts that a device can be divided into, and how a requested part fits on it.
 
+use phalanx_model::machine::replica_milli;
 use phalanx_model::{DeviceMask, PartNeed};
 
 use crate::cluster::kind::Kind as NodeKind;
@@ -31,6 +32,9 @@ impl Wanted {
             u8::try_from((u64::from(milli) * u64::from(geometry.compute_slices)).div_ceil(whole)).ok()
         };
         let wanted = match need {
+            PartNeed::Replica => Self::replica(hardware),
+            // Its devices are divided by others, and have no other parts.
+            _ if hardware.replicas > 0 => return None,
             PartNeed::Share { compute_milli, memory_bytes, .. } => {
                 let of_device =
                     if hardware.memory_bytes == UNKNOWN_BYTES { 0 } else { hardware.memory_bytes };
@@ -47,6 +51,13 @@ impl Wanted {
             PartNeed::Profile(name) => Self::Slice(hardware.geometry?.named(name)?),
         };
         (wanted.room(hardware, &Device::Empty) > 0).then_some(wanted)
+    }
+
+    /// A whole device is a share that no other share joins.
+    fn replica(hardware: &Hardware) -> Self {
+        let compute_milli = replica_milli(hardware.replicas).min(hardware.compute_limit_milli);
+        let trust = if hardware.replicas == 0 { TRUST_NONE } else { Trust::default() };
+        Self::Share { share: Share { compute_milli, memory_bytes: 0 }, trust }
     }
 
     /// How many of these parts fit on a device beside its present parts.
@@ -99,6 +110,7 @@ impl Wanted {
 pub(crate) fn hardware_of(
     devices: impl Iterator<Item = (impl AsRef<str>, u64)>,
     share_limit_milli: u32,
+    replicas: u32,
 ) -> Vec<(Hardware, DeviceMask)> {
     let mut all: Vec<(Hardware, DeviceMask)> = Vec::new();
     let mut models: Vec<String> = Vec::new();
@@ -108,13 +120,20 @@ pub(crate) fn hardware_of(
             models.push(text);
             models.len() - 1
         });
+        let limit_milli = match (replicas, share_limit_milli) {
+            (0, 0) => WHOLE_MILLI,
+            (0, limit) => limit,
+            // Exactly so many replicas fit, whatever was lost in rounding.
+            (replicas, _) => replicas.saturating_mul(replica_milli(replicas)),
+        };
         let hardware = Hardware {
             // A node has at most 64 devices.
             model: u8::try_from(number).unwrap_or(u8::MAX),
             // If the memory is unknown, it does not limit shares.
             memory_bytes: if memory_bytes == 0 { UNKNOWN_BYTES } else { memory_bytes },
-            compute_limit_milli: if share_limit_milli == 0 { WHOLE_MILLI } else { share_limit_milli },
-            geometry: board(model.as_ref(), memory_bytes),
+            compute_limit_milli: limit_milli,
+            geometry: board(model.as_ref(), memory_bytes).filter(|_| replicas == 0),
+            replicas,
         };
         match all.iter_mut().find(|(known, _)| *known == hardware) {
             Some((_, mask)) => *mask = mask.union(DeviceMask::one(index)),

@@ -343,7 +343,9 @@ impl State {
 /// The part of a pick in terms of its device, and the start of the part.
 fn wanted_of(piece: Piece, need: &PartNeed, hardware: &Hardware, trust: Trust) -> Option<(Wanted, u8)> {
     match (piece, need) {
-        (Piece::Share, PartNeed::Share { .. }) => Some((Wanted::of(need, hardware, trust)?, 0)),
+        (Piece::Share, PartNeed::Share { .. } | PartNeed::Replica) => {
+            Some((Wanted::of(need, hardware, trust)?, 0))
+        }
         (Piece::Slice { profile, start }, _) => Some((Wanted::Slice(profile), start)),
         _ => None,
     }

@@ -39,6 +39,7 @@ fn refused_part(tree: &Tree, needs: &Needs) -> Option<(&'static str, String)> {
         PartNeed::Share { compute_milli, memory_bytes, .. }
         | PartNeed::Slice { compute_milli, memory_bytes } => (*compute_milli, *memory_bytes),
         PartNeed::Profile(name) => return refused_profile(tree, name),
+        PartNeed::Replica => return None,
     };
     if compute_milli == 0 && memory_bytes == 0 {
         return Some(("part", "the part is empty: give compute, memory or both".to_owned()));

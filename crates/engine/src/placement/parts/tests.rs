@@ -364,7 +364,7 @@ impl Naive {
                         // The table of a board is in the order of size.
                         (0..geometry.profiles.len() as u8).find(|index| enough(*index)) == Some(index)
                     }
-                    PartNeed::Share { .. } => unreachable!(),
+                    PartNeed::Share { .. } | PartNeed::Replica => unreachable!(),
                 };
                 let mut cut = match there {
                     Use::Cut(cut) => cut.clone(),
