@@ -10,7 +10,7 @@ use phalanx_spec::cluster::{DeclaredDevices, DeclaredLinkKind, uniform};
 
 use super::published::{Inside, Published};
 use crate::api;
-use crate::filter::{Capacity, Held};
+use crate::filter::{Amounts, Capacity, DividedGpus, Held, SHARED_GPU};
 use crate::messages::Found;
 use crate::quantity::Amount;
 
@@ -44,6 +44,15 @@ impl Devices {
     }
 }
 
+/// What is said of a node's devices.
+pub(crate) struct Offers<'a> {
+    pub(crate) node: &'a api::Node,
+    pub(crate) capacity: &'a Capacity,
+    /// What drivers publish.
+    pub(crate) published: Option<&'a Published>,
+    pub(crate) divided: Option<&'a DividedGpus>,
+}
+
 /// Devices of a node that do not work, as its kubelet says without saying which.
 pub(crate) fn broken(node: &api::Node, capacity: &Capacity) -> u32 {
     let Devices { there, offered } = Devices::of(node, capacity);
@@ -73,6 +82,10 @@ struct Make {
     inside: Vec<Inside>,
     /// The machine that was found, by its address: it outlives its makes.
     found: Option<usize>,
+    /// Of each device; 0 if devices are whole.
+    replicas: u32,
+    /// Whether replicas are slices that MIG made.
+    is_sliced: bool,
 }
 
 impl Machines {
@@ -87,14 +100,13 @@ impl Machines {
     pub(crate) fn of<'c>(
         &mut self,
         name: &NodeName,
-        node: &api::Node,
-        capacity: &Capacity,
+        offers: &Offers<'_>,
         counts: impl Iterator<Item = (&'c ResourceName, u64)>,
-        published: Option<&Published>,
     ) -> Arc<Machine> {
+        let Offers { node, capacity, published, divided } = *offers;
         let offered = &capacity.amounts.extended;
         // Devices that do not work are not offered, and the others keep their numbers.
-        let there = Devices::of(node, capacity).there;
+        let there = divided.map_or_else(|| Devices::of(node, capacity).there, |of| of.gpus.into());
         // A node that offers devices in both ways has them once.
         let inside = published.map(|node| node.devices.clone()).unwrap_or_default();
         let count = there.max(inside.len() as u64);
@@ -110,6 +122,10 @@ impl Machines {
         named.extend(counts.map(|(name, count)| (name.clone(), count)));
         let count = u32::try_from(count).unwrap_or(u32::MAX).min(phalanx_model::DEVICES_PER_NODE_MAX);
         let found = self.found.get(name).filter(|found| found.offers(count)).map(|found| &found.machine);
+        let is_sliced = divided.is_some_and(DividedGpus::is_mig);
+        let replicas = divided.map_or(0, |divided| divided.replicas);
+        // The label says it of a slice.
+        let mib = if is_sliced { mib.saturating_mul(replicas.into()) } else { mib };
         let make = Make {
             count,
             model: model.to_owned(),
@@ -119,6 +135,8 @@ impl Machines {
             named,
             inside,
             found: found.map(|machine| Arc::as_ptr(machine).addr()),
+            replicas,
+            is_sliced,
         };
         if let Some(known) = self.built.get(&make) {
             return Arc::clone(known);
@@ -172,6 +190,11 @@ impl Make {
         machine.cpu_milli = self.cpu_milli;
         machine.memory_bytes = self.host_bytes;
         machine.named.clone_from(&self.named);
+        machine.replicas = self.replicas;
+        if self.is_sliced && machine.devices.iter().any(|device| !device.is_sliced) {
+            machine.devices.iter_mut().for_each(|device| device.is_sliced = true);
+            shape::finish(&mut machine);
+        }
         machine
     }
 
@@ -231,6 +254,11 @@ pub(crate) fn is_device(name: &str) -> bool {
 pub(crate) fn devices_held(held: &Held) -> u32 {
     let sum = DEVICES.iter().filter_map(|name| held.amounts.extended.get(*name)).sum::<u64>();
     u32::try_from(sum).unwrap_or(u32::MAX)
+}
+
+/// Whether a pod requests devices, or replicas of them.
+pub(crate) fn are_devices_asked(amounts: &Amounts) -> bool {
+    amounts.extended.keys().any(|name| is_device(name) || **name == *SHARED_GPU)
 }
 
 /// A resource of Kubernetes among those that the engine counts by name.

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use phalanx_model::{Gang, Needs, ResourceName};
+use phalanx_model::{Gang, Needs, PartNeed, ResourceName};
 
 use super::hardware;
 use super::node_sets::{Condition, More, Wanted};
-use super::nodes::NodeState;
+use super::nodes::{NodeState, divided};
 use crate::api::Pod;
-use crate::filter::{HostPort, NodeTerms, Requirements};
+use crate::filter::{HostPort, NodeTerms, Requirements, SHARED_GPU};
 use crate::recognise::PodTemplate;
 
 /// Whole devices of one pod.
@@ -32,17 +32,21 @@ pub(crate) fn of_template(template: &PodTemplate) -> Result<Arc<Requirements>, A
 
 /// What a member of a gang needs. From now on the nodes say whether they are in the set that it may use.
 pub(crate) fn needs(pod: &Requirements, more: &More, nodes: &mut NodeState) -> Needs {
+    let has_shared = pod.amounts.extended.contains_key(SHARED_GPU);
+    let part = (more.takes_replica || has_shared).then_some(PartNeed::Replica);
     let devices = more.claims.as_ref().map_or_else(|| devices(pod), |claims| claims.devices);
+    let devices = if part.is_some() { 0 } else { devices };
     let mut named: BTreeMap<ResourceName, u64> = BTreeMap::new();
     let extended = pod.amounts.extended.iter().filter(|(name, _)| !hardware::is_device(name));
     named.extend(extended.filter_map(|(name, count)| Some((hardware::resource(name)?, *count))));
     if pod.amounts.ephemeral_bytes > 0 {
         named.extend(hardware::storage().map(|disk| (disk, pod.amounts.ephemeral_bytes)));
     }
-    // Where devices are asked for they run out long before places for pods do.
+    // Where whole devices are asked for they run out long before places for pods do.
     if devices == 0 {
         named.extend(hardware::pods().map(|pods| (pods, 1)));
     }
+    named.extend(divided::replicas().filter(|_| more.takes_replica).map(|replicas| (replicas, 1)));
     named.extend(ports(pod, more).map(|port| (port, 1)));
     if let Some(counted) = more.claims.as_ref().and_then(|claims| claims.counted.as_ref()) {
         nodes.want_counted(counted);
@@ -58,6 +62,7 @@ pub(crate) fn needs(pod: &Requirements, more: &More, nodes: &mut NodeState) -> N
     let within = Some(nodes.want_set(&wanted(pod, more)));
     Needs {
         devices,
+        part,
         cpu_milli: pod.amounts.cpu_milli,
         memory_bytes: pod.amounts.memory_bytes,
         named,

@@ -28,6 +28,8 @@ pub(crate) struct More {
     pub(crate) claims: Option<Claimed>,
     /// Pods of its gang with the same number have to be on one node, as they share a claim.
     pub(crate) together: Option<u32>,
+    /// It requests one GPU, and has a replica on nodes that offer replicas by that name.
+    pub(crate) takes_replica: bool,
 }
 
 /// Keys of labels with their values.

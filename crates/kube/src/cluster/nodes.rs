@@ -3,6 +3,7 @@
 //! Nothing is told at once. What changed is gathered, and [`NodeState::tell`] turns it into facts: a thousand changes
 //! are one drawing of the tree.
 
+pub(crate) mod divided;
 mod facts;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +15,7 @@ use phalanx_model::{
     Timestamp,
 };
 
+use self::divided::Divided;
 use super::distrust::DistrustedNodes;
 use super::fabric::FabricState;
 use super::hardware;
@@ -98,6 +100,7 @@ pub(crate) struct NodeState {
     /// Grows whenever that happens, or a node offers something else.
     offers_version: u64,
     rare: RareResources,
+    divided: Divided,
 }
 
 struct Entry {
@@ -170,6 +173,11 @@ impl NodeState {
         if self.nodes.get(&name).is_none_or(offers_otherwise) {
             self.offers_version += 1;
         }
+        let counts_otherwise =
+            |known: &Entry| offers_otherwise(known) || known.node.status.capacity != node.status.capacity;
+        if self.nodes.get(&name).is_none_or(counts_otherwise) {
+            self.see_divided(&name, Some(&node));
+        }
         if is_unreachable(&node) {
             self.lost.insert(name.clone());
         }
@@ -184,6 +192,7 @@ impl NodeState {
     pub(crate) fn remove(&mut self, name: &NodeName) -> Option<Input> {
         self.changed.remove(name);
         self.distrust.forget(name);
+        self.see_divided(name, None);
         self.have_moved = true;
         self.offers_version += 1;
         self.lost.insert(name.clone());

@@ -8,6 +8,7 @@
 //! | `terms` | may a pod be on this node, by its labels, fields, taints and features? |
 //! | `ports` | are its host ports free there? |
 //! | `requirements`, `capacity` | how much does it need, how much has the node, what is lacking? |
+//! | `divided` | does the node offer whole GPUs, or replicas of them? |
 //! | `between` | do the pods around let it be there: affinity, anti-affinity, spread? |
 //! | `volumes` | can its volumes be there? |
 //! | `unsupported` | what does it ask for that nobody judges yet, and what is only a wish? |
@@ -16,6 +17,7 @@
 
 mod between;
 mod capacity;
+mod divided;
 mod labels;
 mod ports;
 mod refusal;
@@ -26,6 +28,8 @@ mod volumes;
 
 pub use between::{BadSelector, Namespaces, PodRules, PodTerm, Surroundings};
 pub use capacity::{Capacity, Held, Lack};
+pub use divided::{DividedBy, DividedGpus};
+pub(crate) use divided::{GPU, SHARED_GPU};
 pub(crate) use labels::Selector;
 pub use ports::{HostPort, Protocol};
 pub use refusal::Refusal;

@@ -16,6 +16,12 @@ pub enum Refusal {
     Affinity,
     /// The kubelet there does not declare what the pod needs.
     Features,
+    /// It offers parts of its GPUs and no whole ones, as this label says.
+    Divided {
+        resource: &'static str,
+        key: &'static str,
+        value: String,
+    },
     /// Another pod there has one of its host ports.
     Ports,
     /// Too many of its kind in the node's domain already.
@@ -48,6 +54,9 @@ impl fmt::Display for Refusal {
             Self::Taint { key, value } => write!(f, "node(s) had untolerated taint {{{key}: {value}}}"),
             Self::Affinity => f.write_str("node(s) didn't match Pod's node affinity/selector"),
             Self::Features => f.write_str("node(s) didn't match Pod's required features"),
+            Self::Divided { resource, key, value } => {
+                write!(f, "node(s) divide their GPUs ({key}={value}) and give a pod at most 1 {resource}")
+            }
             Self::Ports => f.write_str("node(s) didn't have free ports for the requested pod ports"),
             Self::Spread => f.write_str("node(s) didn't match pod topology spread constraints"),
             Self::SpreadLabel => {

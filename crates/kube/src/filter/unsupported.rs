@@ -4,7 +4,8 @@ use std::fmt;
 
 use k8s_openapi::api::core::v1::Volume;
 
-use crate::api::Pod;
+use super::{Requirements, SHARED_GPU};
+use crate::api::{Container, Pod};
 use crate::recognise::names::GPU_FRACTIONS;
 
 /// Which rules the caller judges beside those of the node alone.
@@ -69,7 +70,23 @@ pub fn fractions(pod: &Pod) -> Vec<Unsupported> {
         let parts = limits.map(|(key, _)| key.as_str()).filter(|key| GPU_FRACTIONS.contains(key));
         parts.map(move |key| format!("spec.containers[{index}].resources.limits[{key}]"))
     });
-    annotations.chain(containers).map(|field| Unsupported { field, why: WHY }).collect()
+    let parts = annotations.chain(containers).map(|field| Unsupported { field, why: WHY });
+    parts.chain(several_replicas(pod)).collect()
+}
+
+/// Several replicas of GPUs in one pod: NVIDIA's plugin does not say on how many GPUs they would be.
+fn several_replicas(pod: &Pod) -> Option<Unsupported> {
+    const WHY: &str = "a pod gets at most 1 replica of a GPU, and its containers request more; request 1, or whole GPUs (nvidia.com/gpu)";
+    let asked = Requirements::of(pod).ok()?.amounts.extended.get(SHARED_GPU).copied()?;
+    let asks = |container: &Container| {
+        let resources = container.resources.as_ref();
+        resources
+            .is_some_and(|all| all.limits.iter().chain(&all.requests).any(|of| of.contains_key(SHARED_GPU)))
+    };
+    let all = [("containers", &pod.spec.containers), ("initContainers", &pod.spec.init_containers)];
+    let mut found = all.into_iter().filter_map(|(list, of)| Some((list, of.iter().position(asks)?)));
+    let (list, index) = found.next().filter(|_| asked > 1)?;
+    Some(Unsupported { field: format!("spec.{list}[{index}].resources.limits[{SHARED_GPU}]"), why: WHY })
 }
 
 /// Preferences that are passed over.
@@ -220,6 +237,12 @@ mod tests {
         let limited = pod(json!({"containers": [{"name": "main", "resources": {"limits": limits}}]}));
         assert_eq!(fields(&limited), ["spec.containers[0].resources.limits[nvidia.com/gpumem]"]);
         assert_eq!(fractions(&pod(json!({}))), []);
+        let replicas = |count: &str| {
+            let limits = json!({"nvidia.com/gpu.shared": count});
+            pod(json!({"containers": [{"name": "main", "resources": {"limits": limits}}]}))
+        };
+        assert_eq!(fractions(&replicas("1")), []);
+        assert_eq!(fields(&replicas("2")), ["spec.containers[0].resources.limits[nvidia.com/gpu.shared]"]);
     }
 
     #[test]

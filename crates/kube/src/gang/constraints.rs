@@ -85,6 +85,7 @@ impl Lifecycle {
     /// Judges what may have changed; whether something did.
     pub(in crate::gang) fn judge_conditions(&mut self, now: Timestamp) -> bool {
         self.freshen();
+        self.follow_divided();
         self.constraints.room = None;
         self.constraints.searches.begin_turn(now);
         let rules = self.constraints.affinity.judge(&mut self.cluster.nodes);

@@ -11,6 +11,7 @@ use super::constraints::TurnedDown;
 use super::lifecycle::single_pods::OwnerContext;
 use super::report::waits::Waiting;
 use crate::api;
+use crate::cluster::hardware::are_devices_asked;
 use crate::cluster::node_sets::{Condition, More, Wanted};
 use crate::cluster::nodes::OrphanedBinding;
 use crate::constraint::volumes::Preparation;
@@ -292,8 +293,7 @@ impl Gang {
             let pod = seat.pod.as_ref().and_then(|name| self.pods.get(name));
             pod.is_some_and(|pod| !pod.known.claims.is_empty())
         };
-        let has_none =
-            |seat: &Seat| crate::cluster::needs::devices(&seat.requirements) == 0 && !has_claims(seat);
+        let has_none = |seat: &Seat| !are_devices_asked(&seat.requirements.amounts) && !has_claims(seat);
         roles.sort_by_key(|seats| seats.first().is_none_or(has_none));
         Ok(roles.into_iter().flatten().collect())
     }

@@ -8,6 +8,7 @@ use phalanx_model::{
 use phalanx_shell::cost;
 
 use super::{CLAIMABLE, Holds, NODE, NOWHERE, NodeState};
+use crate::cluster::hardware::Offers;
 use crate::cluster::published::COUNTED_MAX;
 use crate::cluster::{hardware, needs};
 use crate::filter::Capacity;
@@ -109,7 +110,11 @@ impl NodeState {
         let offered = &capacity.amounts.extended;
         let claimable = self.claimable.iter().filter(|resource| !offered.contains_key(resource.as_str()));
         let counts = counts.chain(claimable.map(|resource| (resource, CLAIMABLE)));
-        let machine = self.machines.of(name, &entry.node, &capacity, counts, published);
+        let replicas = self.replicas_there(name, &capacity);
+        let counts = counts.chain(replicas.iter().map(|(resource, count)| (resource, *count)));
+        let divided = self.divided.of(name);
+        let offers = Offers { node: &entry.node, capacity: &capacity, published, divided };
+        let machine = self.machines.of(name, &offers, counts);
         let nothing = Holds::default();
         let Holds { others, ours, strays, .. } = self.held.get(name).unwrap_or(&nothing);
         let used = &others.amounts;
@@ -128,6 +133,7 @@ impl NodeState {
             .iter()
             .map(|resource| (resource.clone(), not_there(resource).unwrap_or(COUNTED_MAX)));
         named.extend(counted.filter(|(_, used)| *used > 0));
+        named.extend(self.replicas_held(name, others));
         let sets = self.sets.of(name, &entry.node);
         // A taint keeps a device from everybody but those who tolerate it, if somebody does.
         let kept = published.map(|node| self.sets.kept(&sets, &node.tolerated)).unwrap_or_default();
@@ -135,14 +141,22 @@ impl NodeState {
             published.map_or(DeviceMask::EMPTY, |node| node.taken.union(node.tainted.minus(kept.all())));
         let free = machine.device_mask().minus(*ours);
         let by_claims = beside(free, taken.minus(*ours), taken.and(*ours).count(), kept.all());
-        // Of strays and of claims it is known which devices they hold.
-        let strays = strays.and(machine.device_mask());
+        // Of strays and of claims it is known which devices they hold. Replicas are counted, and not chosen.
+        let strays = match divided {
+            Some(_) => DeviceMask::EMPTY,
+            None => strays.and(machine.device_mask()),
+        };
         let lost = match self.is_distrusted(name) {
             true => machine.device_mask(),
             false => self.machines.lost(name, &machine),
         };
-        let broken = hardware::broken(&entry.node, &capacity).saturating_sub(lost.count());
-        let unknown = hardware::devices_held(others).saturating_sub(strays.count()).saturating_add(broken);
+        let unknown = match divided {
+            Some(_) => 0,
+            None => {
+                let broken = hardware::broken(&entry.node, &capacity).saturating_sub(lost.count());
+                hardware::devices_held(others).saturating_sub(strays.count()).saturating_add(broken)
+            }
+        };
         let known = by_claims.union(strays).union(lost);
         let foreign = beside(free, known, unknown, kept.all());
         let foreign_use = ForeignUse { cpu_milli: used.cpu_milli, memory_bytes: used.memory_bytes, named };

@@ -12,6 +12,7 @@
 //! | `start` | the engine places a gang: its pods are bound |
 //! | `ranks` | what the news of a pod mean for its rank |
 //! | `repair`, `spare_ranks`, `completed` | a rank lost its pod: keep its place, go on without it, or count it as done |
+//! | `replicas` | which pods may have a replica of a GPU where they request a GPU |
 //! | `observed_devices` | the kubelet gave other devices than those chosen |
 //! | `stop`, `grace`, `suspension`, `orphaned_bindings` | a start ends: its pods and their owner, and bindings that belong to no start |
 //! | `recovery` | after a restart of the scheduler, a start is read back from its pods |
@@ -28,6 +29,7 @@ pub(crate) mod proximity;
 pub(crate) mod ranks;
 pub(crate) mod recovery;
 pub(crate) mod repair;
+pub(crate) mod replicas;
 pub(crate) mod scale_up;
 pub(crate) mod siblings;
 pub(crate) mod single_pods;

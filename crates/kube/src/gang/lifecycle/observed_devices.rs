@@ -21,7 +21,8 @@ impl Lifecycle {
         for (id, devices) in std::mem::take(&mut self.moved) {
             let Some(run) = self.run_mut(id).filter(|run| !run.is_stopping()) else { continue };
             let Some(slot) = run.placement.slots.get(id.rank as usize) else { continue };
-            if slot.devices.count() == devices.count() && slot.devices != devices {
+            // Replicas of a device are counted, and not chosen.
+            if slot.part.is_none() && slot.devices.count() == devices.count() && slot.devices != devices {
                 by_node.entry(slot.node.clone()).or_default().push((id, devices));
             }
         }

@@ -14,6 +14,7 @@ use phalanx_model::{Exit, FailureClass, Input, MemberId, NodeName, Timestamp};
 use super::submit::gang_of;
 use super::suspension::owner_suspended;
 use crate::api;
+use crate::cluster::hardware::are_devices_asked;
 use crate::constraint::division::Room;
 use crate::filter::Requirements;
 use crate::gang::Lifecycle;
@@ -147,7 +148,7 @@ impl Lifecycle {
         let Some(node) = self.cluster.nodes.get(name) else { return Err("the node is gone".to_owned()) };
         let needs = &pod.known.requirements;
         needs.terms.admits(node).map_err(|refusal| refusal.to_string())?;
-        if crate::cluster::needs::devices(needs) > 0 && self.cluster.nodes.is_distrusted(name) {
+        if are_devices_asked(&needs.amounts) && self.cluster.nodes.is_distrusted(name) {
             return Err(format!("the node turned pods away ({NO_DEVICES})"));
         }
         let lacking = room.map_or_else(Vec::new, |(room, counted)| room.lacking_for(name, counted, needs));
@@ -157,8 +158,7 @@ impl Lifecycle {
 
     /// What the news of a pod that waited say of its node.
     pub(in crate::gang) fn learn_of_node(&mut self, now: Timestamp, pod: &api::Pod, is: &Known) {
-        let Some(node) = is.node.as_ref().filter(|_| crate::cluster::needs::devices(&is.requirements) > 0)
-        else {
+        let Some(node) = is.node.as_ref().filter(|_| are_devices_asked(&is.requirements.amounts)) else {
             return;
         };
         let is_refused = pod.status.reason.as_deref() == Some(NO_DEVICES);

@@ -10,8 +10,8 @@ use phalanx_model::{
     Turn,
 };
 
-use super::recovery;
 use super::recovery::Before;
+use super::{recovery, replicas};
 use crate::cluster::needs;
 use crate::cluster::node_sets::{Condition, More, Wanted};
 use crate::cluster::nodes::NODE;
@@ -166,7 +166,10 @@ impl Lifecycle {
         let is_another = match can_start {
             true if self.has_ended_in_part(key) => Some("some of its pods have ended"),
             true if self.has_moved_away(key) => Some("the gang that it joined is elsewhere"),
-            true if self.asks_otherwise(key) || self.asks_for_devices(key) => {
+            true if self.asks_otherwise(key)
+                || self.asks_for_devices(key)
+                || self.is_offered_otherwise(key) =>
+            {
                 Some("what its pods ask of nodes is another now")
             }
             _ => None,
@@ -209,12 +212,17 @@ impl Lifecycle {
         facts: &mut Vec<Input>,
     ) {
         self.asks(now, key, &submitted.seats);
-        let promised = if before.is_none() { self.promised(key, &job) } else { None };
+        // What is written of a place does not say that it is a part of a device.
+        let has_parts = job.gangs.iter().any(|gang| gang.all_needs().any(|needs| needs.part.is_some()));
+        let promised = if before.is_none() && !has_parts { self.promised(key, &job) } else { None };
         let Some(gang) = self.gangs.get_mut(key) else { return };
         gang.waits = None;
         self.jobs.insert(job.id, key.clone());
         match before.map(Before::run) {
-            Some(run) => {
+            Some(mut run) => {
+                if let Some(of_engine) = job.gangs.first() {
+                    replicas::with_parts(&mut run.placement, of_engine);
+                }
                 let record = recovery::record(now, &job, &run, gang, &submitted.seats);
                 for slot in &run.placement.slots {
                     self.cluster.nodes.ours(&slot.node, slot.devices, true);
@@ -406,7 +414,8 @@ impl Lifecycle {
                     .to_owned(),
             );
         }
-        let seats = if is_again { seats } else { by_request(seats, spec)? };
+        let mut seats = if is_again { seats } else { by_request(seats, spec)? };
+        self.take_replicas(key, &mut seats);
         Ok((seats, line.filter(|_| is_alone)))
     }
 

@@ -10,7 +10,7 @@ use phalanx_model::show::milli;
 
 use crate::api;
 use crate::cluster::nodes::NodeState;
-use crate::filter::{Amounts, Capacity, Held, Lack, Refusal, Requirements};
+use crate::filter::{Amounts, Capacity, DividedGpus, Held, Lack, Refusal, Requirements};
 use crate::gang::Lifecycle;
 use crate::gang::state::Seat;
 
@@ -108,6 +108,10 @@ impl Shortages {
         let mut matching = 0;
         for (node, capacity) in &self.offers {
             if let Err(refusal) = pod.terms.admits(node) {
+                *refusals.entry(refusal).or_default() += 1;
+                continue;
+            }
+            if let Some(Err(refusal)) = DividedGpus::of(node).map(|divided| divided.admits(pod)) {
                 *refusals.entry(refusal).or_default() += 1;
                 continue;
             }
