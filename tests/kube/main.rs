@@ -36,6 +36,7 @@ mod promises;
 mod queues;
 mod real_nodes;
 mod repair;
+mod replicas;
 mod restarts;
 mod sources;
 #[path = "../story/mod.rs"]

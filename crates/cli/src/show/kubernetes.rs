@@ -139,18 +139,26 @@ pub(crate) fn nodes(page: &Page, nodes: &[NodeView]) -> String {
             cell(clean(&roles)),
             table::state(node.state),
             cell(node.gpus),
-            cell(node.gpus_held),
+            match &node.shares {
+                Some(shares) => cell(format!("{}/{} shares", shares.held, shares.total)),
+                None => cell(node.gpus_held),
+            },
             cell(clean(&node.model)),
             dim(clean(&holders(page, node))),
         ]);
     }
     let mut text = grid.render();
     if !page.quiet {
-        let total: u64 = nodes.iter().map(|node| node.gpus).sum();
+        let total: u64 = nodes.iter().filter(|node| node.shares.is_none()).map(|node| node.gpus).sum();
         let held: u64 = nodes.iter().map(|node| node.gpus_held).sum();
         let tenths = (held * 1_000).checked_div(total).unwrap_or(0);
         let share = format!("{}.{}%", tenths / 10, tenths % 10);
         let _ = writeln!(text, "\nAllocated/Total GPUs In Cluster: {held}/{total} ({share})");
+        for (node, shares) in nodes.iter().filter_map(|node| Some((node, node.shares.as_ref()?))) {
+            let problem = shares.problem.as_ref().map_or(String::new(), |problem| format!("; {problem}"));
+            let said = clean(&format!("{}{problem}", shares.of));
+            let _ = writeln!(text, "Shares of GPUs: {} ({said})", clean(&node.name));
+        }
         for node in nodes.iter().filter(|node| !node.overcommitted.is_empty()) {
             let what = clean(&node.overcommitted.join(", "));
             let _ = writeln!(text, "Over-committed by its pods: {} ({what})", clean(&node.name));
@@ -196,6 +204,7 @@ pub(crate) fn top_job(page: &Page, jobs: &[JobView]) -> String {
 #[cfg(test)]
 mod tests {
     use jiff::tz::TimeZone;
+    use phalanx_kube::user::SharesView;
     use phalanx_model::Timestamp;
 
     use super::*;
@@ -277,11 +286,24 @@ mod tests {
             model: String::new(),
             gpus: 8,
             gpus_held: held,
+            shares: None,
             overcommitted: Vec::new(),
             held: [("default/vgg16".to_owned(), held)].into(),
         };
         let shown = plain(&nodes(&page(), &[node("a", 1), node("b", 0)]));
         assert!(shown.ends_with("\nAllocated/Total GPUs In Cluster: 1/16 (6.2%)\n"), "{shown}");
+        let shares = SharesView {
+            of: "8 GPUs, 4 replicas each (mps)".to_owned(),
+            resource: "nvidia.com/gpu".to_owned(),
+            total: 32,
+            held: 5,
+            problem: Some("no label x".to_owned()),
+        };
+        let divided = NodeView { shares: Some(shares), ..node("b", 0) };
+        let shown = plain(&nodes(&page(), &[node("a", 1), divided]));
+        assert!(shown.contains("5/32 shares"), "{shown}");
+        let end = "\nAllocated/Total GPUs In Cluster: 1/8 (12.5%)\nShares of GPUs: b (8 GPUs, 4 replicas each (mps); no label x)\n";
+        assert!(shown.ends_with(end), "{shown}");
         let over = vec!["nvidia.com/gpu".to_owned(), "pods".to_owned()];
         let shown = plain(&nodes(&page(), &[node("a", 9), NodeView { overcommitted: over, ..node("b", 9) }]));
         assert!(shown.ends_with("\nOver-committed by its pods: b (nvidia.com/gpu, pods)\n"), "{shown}");

@@ -298,6 +298,7 @@ impl Lifecycle {
     /// Calls that are to be made now.
     pub fn calls(&mut self) -> Vec<Call> {
         self.calls.extend(self.cluster.nodes.fabric_calls());
+        self.calls.extend(self.cluster.nodes.divided_calls());
         std::mem::take(&mut self.calls)
     }
 

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 
 pub use queues::QueueView;
 pub use seen::Seen;
-pub use view::{EventView, InstanceView, JobView, NodeView};
+pub use view::{EventView, InstanceView, JobView, NodeView, SharesView};
 
 use seen::see;
 

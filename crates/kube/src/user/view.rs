@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::api::closing;
-use crate::filter::{Capacity, Held, Requirements};
+use crate::filter::{Capacity, DividedGpus, Held, Requirements};
 use crate::gang::SUSPENDED;
 use crate::gang::pods::{DEVICES, RANK};
 use crate::messages::{EVICTED, STARTING, STOPPING, WAITING};
@@ -94,13 +94,32 @@ pub struct NodeView {
     pub schedule: Option<String>,
     /// What its GPUs are called, where a label says so.
     pub model: String,
+    /// Real GPUs, whole or not.
     pub gpus: u64,
     pub gpus_held: u64,
-    /// GPUs by job or pod, as `namespace/name`.
+    /// If the node offers replicas of its GPUs, or MIG slices, and no whole ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shares: Option<SharesView>,
+    /// GPUs, or shares of GPUs, by job or pod, as `namespace/name`.
     pub held: BTreeMap<String, u64>,
     /// Of what its pods hold more than there is, as Kubernetes calls it: `nvidia.com/gpu`, `cpu`, `pods`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub overcommitted: Vec<String>,
+}
+
+/// Shares of GPUs: replicas that NVIDIA's device plugin advertises, or MIG slices.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SharesView {
+    /// In words: `8 GPUs, 4 replicas each (time-slicing)`.
+    pub of: String,
+    /// The resource that pods request.
+    pub resource: String,
+    /// Shares that pods can have.
+    pub total: u64,
+    pub held: u64,
+    /// Labels that do not agree.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
 }
 
 /// What an object was submitted as; foreign ones are what their kind says.
@@ -184,10 +203,14 @@ fn templates(object: &DynamicObject) -> Vec<(String, u64, Value)> {
 
 /// GPUs that a pod asks for. Amounts that are no numbers the API server does not take.
 fn gpus(spec: &Value) -> u64 {
+    amount_in(spec, GPU)
+}
+
+fn amount_in(spec: &Value, resource: &str) -> u64 {
     let containers = spec["containers"].as_array();
     let amount = |container: &Value| {
         let resources = &container["resources"];
-        let text = resources["limits"][GPU].as_str().or(resources["requests"][GPU].as_str())?;
+        let text = resources["limits"][resource].as_str().or(resources["requests"][resource].as_str())?;
         Some(Amount::parse(text).ok()?.units_up())
     };
     containers.into_iter().flatten().filter_map(amount).sum()
@@ -289,12 +312,19 @@ pub(super) fn nodes(nodes: &[Node], pods: &[Pod]) -> Vec<NodeView> {
         if let (Some(all), Some(needs)) = (all.get_mut(*node), requirements(pod)) {
             all.add(&needs);
         }
-        let held = gpus(&serde_json::to_value(&pod.spec).unwrap_or_default());
-        let Some(view) = views.get_mut(*node).filter(|_| held > 0) else { continue };
+        let Some(view) = views.get_mut(*node) else { continue };
+        let resource = view.shares.as_ref().map_or(GPU, |shares| &shares.resource);
+        let held = amount_in(&serde_json::to_value(&pod.spec).unwrap_or_default(), resource);
+        if held == 0 {
+            continue;
+        }
         let job = POD_LABELS.iter().find_map(|label| pod.labels().get(*label)).cloned();
         let name = job.unwrap_or_else(|| pod.name_any());
         *view.held.entry(format!("{}/{name}", pod.namespace().unwrap_or_default())).or_default() += held;
-        view.gpus_held += held;
+        match &mut view.shares {
+            Some(shares) => shares.held += held,
+            None => view.gpus_held += held,
+        }
     }
     for node in nodes {
         let Some(at) = at.get(&node.name_any()) else { continue };
@@ -312,8 +342,11 @@ fn requirements(pod: &Pod) -> Option<Requirements> {
 }
 
 fn capacity(node: &Node) -> Option<Capacity> {
-    let node: crate::api::Node = serde_json::from_value(serde_json::to_value(node).ok()?).ok()?;
-    Capacity::of(&node).ok()
+    Capacity::of(&seen(node)?).ok()
+}
+
+fn seen(node: &Node) -> Option<crate::api::Node> {
+    serde_json::from_value(serde_json::to_value(node).ok()?).ok()
 }
 
 impl NodeView {
@@ -325,7 +358,11 @@ impl NodeView {
         let ready = conditions.into_iter().flatten().find(|condition| condition.type_ == "Ready");
         let is_closed = conditions.is_some_and(|all| closing(all).is_some());
         let is_cordoned = node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
-        let amount = status.and_then(|status| status.allocatable.as_ref()?.get(GPU));
+        let amount = |resource: &str| {
+            let amount = status.and_then(|status| status.allocatable.as_ref()?.get(resource));
+            amount.and_then(|amount| Amount::of(amount).ok()).map_or(0, Amount::units_up)
+        };
+        let divided = seen(node).as_ref().and_then(DividedGpus::of);
         let schedule = node.labels().get(phalanx::NODE).or_else(|| node.labels().get(ACK_NODE));
         let role = |key: &String| key.strip_prefix("node-role.kubernetes.io/").map(str::to_owned);
         Self {
@@ -341,8 +378,15 @@ impl NodeView {
             schedule: schedule.cloned(),
             roles: node.labels().keys().filter_map(role).collect(),
             model: node.labels().get("nvidia.com/gpu.product").cloned().unwrap_or_default(),
-            gpus: amount.and_then(|amount| Amount::of(amount).ok()).map_or(0, Amount::units_up),
+            gpus: divided.as_ref().map_or_else(|| amount(GPU), |divided| divided.gpus.into()),
             gpus_held: 0,
+            shares: divided.map(|divided| SharesView {
+                of: divided.to_string(),
+                resource: divided.resource.to_owned(),
+                total: amount(divided.resource),
+                held: 0,
+                problem: divided.problem,
+            }),
             held: BTreeMap::new(),
             overcommitted: Vec::new(),
         }
@@ -358,6 +402,26 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_node_with_replicas_has_its_real_gpus_and_shares_of_them() {
+        let node = json!({
+            "metadata": { "name": "a", "labels": {
+                "nvidia.com/gpu.count": "2", "nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "mps" } },
+            "status": { "allocatable": { "nvidia.com/gpu": "7" }, "capacity": { "nvidia.com/gpu": "8" } },
+        });
+        let resources = json!({ "limits": { "nvidia.com/gpu": "1" } });
+        let pod = json!({
+            "metadata": { "namespace": "x", "name": "p" },
+            "spec": { "nodeName": "a", "containers": [{ "name": "c", "resources": resources }] },
+        });
+        let (node, pod) = (serde_json::from_value(node).unwrap(), serde_json::from_value(pod).unwrap());
+        let views = nodes(&[node], &[pod]);
+        assert_eq!((views[0].gpus, views[0].gpus_held), (2, 0));
+        let shares = views[0].shares.as_ref().unwrap();
+        assert_eq!((&*shares.of, shares.total, shares.held), ("2 GPUs, 4 replicas each (mps)", 7, 1));
+        assert_eq!(views[0].held, [("x/p".to_owned(), 1)].into());
+    }
 
     /// `why` said that it waits for places, and the table below it which limit of its queue that was.
     #[test]

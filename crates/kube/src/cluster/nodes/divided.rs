@@ -8,6 +8,8 @@ use super::{CLAIMABLE, NodeState};
 use crate::api;
 use crate::cluster::hardware;
 use crate::filter::{Capacity, DividedGpus, GPU, Held, Requirements};
+use crate::messages::{Call, GangEvent};
+use crate::recognise::ObjectRef;
 
 /// Replicas that pods request by the name of whole GPUs. Every node has some for as long as one node has: all that a node with
 /// whole GPUs needs, and as many as the kubelet of a node with replicas counts.
@@ -20,6 +22,8 @@ pub(super) struct Divided {
     /// Those whose replicas have the name of whole GPUs.
     plain: usize,
     has_changed: bool,
+    /// Events about labels that do not agree.
+    calls: Vec<Call>,
 }
 
 impl Divided {
@@ -39,9 +43,20 @@ impl NodeState {
         self.divided.plain > 0
     }
 
+    /// A node that offers such replicas.
+    pub(crate) fn plain_replicas(&self) -> Option<&NodeName> {
+        let mut plain = self.divided.nodes.iter().filter(|(_, divided)| divided.is_plain());
+        plain.next().map(|(name, _)| name).filter(|_| self.has_plain_replicas())
+    }
+
     /// Whether nodes divide their GPUs otherwise than the last time, or other nodes do.
     pub(crate) fn take_divided(&mut self) -> bool {
         std::mem::take(&mut self.divided.has_changed)
+    }
+
+    /// What people are told about labels of nodes.
+    pub(crate) fn divided_calls(&mut self) -> Vec<Call> {
+        std::mem::take(&mut self.divided.calls)
     }
 
     /// Whether all nodes that may have this pod and offer GPUs offer replicas by that name, and there is one.
@@ -73,6 +88,11 @@ impl NodeState {
         let is_plain = |of: Option<&DividedGpus>| usize::from(of.is_some_and(DividedGpus::is_plain));
         let had_plain = self.divided.plain > 0;
         self.divided.plain = self.divided.plain + is_plain(now.as_ref()) - is_plain(before);
+        let problem = now.as_ref().and_then(|now| now.problem.clone());
+        let is_news = before.and_then(|before| before.problem.as_ref()) != problem.as_ref();
+        if let Some((node, note)) = node.zip(problem).filter(|_| is_news) {
+            self.divided.calls.push(Call::Tell(Box::new(warning(node, note))));
+        }
         match now {
             Some(now) => drop(self.divided.nodes.insert(name.clone(), now)),
             None => drop(self.divided.nodes.remove(name)),
@@ -100,6 +120,18 @@ impl NodeState {
         let held = *others.amounts.extended.get(GPU)?;
         replicas().map(|resource| (resource, held))
     }
+}
+
+fn warning(node: &api::Node, note: String) -> GangEvent {
+    let about = ObjectRef {
+        api_version: "v1".to_owned(),
+        kind: "Node".to_owned(),
+        namespace: String::new(),
+        name: node.name().to_owned(),
+        uid: node.metadata.uid.clone(),
+        any_version: false,
+    };
+    GangEvent { about, reason: "GpuLabelsInvalid", is_warning: true, note }
 }
 
 /// Replicas as the engine counts them.

@@ -44,6 +44,20 @@ impl Lifecycle {
             .extend(self.gangs.iter().filter(|(_, gang)| is_pending(gang)).map(|(key, _)| key.clone()));
     }
 
+    /// Why a gang of several pods does not use replicas that nodes offer by the name of whole GPUs.
+    pub(in crate::gang) fn unused_shares(&self, seats: &[Seat]) -> Option<String> {
+        let is_of_whole = |seat: &Seat| gpus_of(seat) == 1 && !seat.more.takes_replica;
+        let (nodes, name) = (&self.cluster.nodes, self.cluster.nodes.plain_replicas()?);
+        if seats.len() < 2 || !seats.iter().any(is_of_whole) {
+            return None;
+        }
+        let (key, value) = &nodes.divided(name)?.sign;
+        Some(format!(
+            "nodes that divide their GPUs, such as {name} ({key}={value}), are not used: pods of a gang get shares only if \
+             their nodes offer no whole {GPU}"
+        ))
+    }
+
     fn takes_replicas(&self, key: &GangKey, seats: &[Seat]) -> bool {
         let nodes = &self.cluster.nodes;
         let asking = || seats.iter().filter(|seat| needs::devices(&seat.requirements) > 0);

@@ -75,6 +75,7 @@ impl Lifecycle {
             texts.push(format!("{whose}{}", shortage.text));
             resources.extend(shortage.resources);
         }
+        texts.extend(self.unused_shares(seats));
         let more = texts.len().saturating_sub(NAMED_MAX);
         texts.truncate(NAMED_MAX);
         if more > 0 {
@@ -153,6 +154,9 @@ impl Shortages {
         if texts.is_empty() {
             texts.push(format!("no node has all of {} at once", all_asked.join(", ")));
         }
+        // Such nodes offer the resource, and a person who sees that has to know why they are not used.
+        let divided = refusals.iter().filter(|(refusal, _)| matches!(refusal, Refusal::Divided { .. }));
+        texts.extend(divided.map(|(refusal, count)| format!("{count} {refusal}")));
         Some(Shortage { resources, text: texts.join(", ").into() })
     }
 }

@@ -109,10 +109,15 @@ fn whole_gpus_are_not_replicas() {
         let why = play.why("two-0");
         let expected = if divides { "divide their GPUs (nvidia.com/gpu." } else { "no node has any" };
         assert!(why.contains(expected), "{why}");
-        play.node(whole("b", "2"));
+        play.node(whole("b", "1"));
+        play.turn();
+        let why = play.why("two-0");
+        assert!(why.contains("2 requested, the largest node that may have it has 1") == divides, "{why}");
+        assert!(why.contains("1 node(s) divide their GPUs") == divides, "{why}");
+        play.node(whole("c", "2"));
         play.turn();
         play.wait(60_000);
-        assert_eq!(play.bound["two-0"], "b");
+        assert_eq!(play.bound["two-0"], "c");
     }
 }
 
@@ -138,6 +143,13 @@ fn pods_of_one_gang_get_replicas_only_where_there_is_nothing_else() {
     let mut mixed = play([sliced("a", GPU), whole("b", "2")]);
     gang(&mut mixed);
     assert!(mixed.bound.is_empty(), "{:?}", mixed.bound);
+    let why = mixed.why("rank-0");
+    assert!(
+        why.contains(
+            "such as a (nvidia.com/gpu.replicas=4), are not used: pods of a gang get shares only if"
+        ),
+        "{why}"
+    );
     mixed.node(whole("c", "2"));
     mixed.turn();
     mixed.wait(60_000);
