@@ -18,6 +18,13 @@ fn of_device(node: &Node, amounts: &Amounts, device: u32, need: &PartNeed) -> u6
     if parts.is_empty() && !amounts.devices.contains(device) {
         return 0;
     }
+    if *need == PartNeed::Replica {
+        let each = u64::from(node.machine.replicas.max(1));
+        return each.saturating_sub(parts.len() as u64);
+    }
+    if node.machine.replicas > 0 {
+        return 0;
+    }
     if let PartNeed::Share { compute_milli, memory_bytes, trust } = need {
         let bytes = node.machine.devices.get(device as usize).map_or(0, |device| device.memory_bytes);
         let (mut compute, mut memory) = (0, 0);
@@ -38,13 +45,6 @@ fn of_device(node: &Node, amounts: &Amounts, device: u32, need: &PartNeed) -> u6
         let times = |left: u64, need: u64| left.checked_div(need).unwrap_or(MANY);
         let by_memory = if bytes == 0 { MANY } else { times(bytes.saturating_sub(memory), wanted) };
         return times(limit.saturating_sub(compute), (*compute_milli).into()).min(by_memory);
-    }
-    if *need == PartNeed::Replica {
-        let each = u64::from(node.machine.replicas.max(1));
-        return each.saturating_sub(parts.len() as u64);
-    }
-    if node.machine.replicas > 0 {
-        return 0;
     }
     let Some(board) = node.machine.devices.get(device as usize).and_then(Board::of) else { return 0 };
     let profile = match need {

@@ -199,6 +199,9 @@ fn suiting(node: &Node, needs: &Needs, devices: DeviceMask) -> DeviceMask {
         let model = model.to_lowercase();
         needs.models.is_empty() || needs.models.iter().any(|m| model.contains(&m.model.to_lowercase()))
     };
+    // A node that divides its devices offers no whole ones.
+    let is_divided = needs.devices > 0 && node.machine.replicas > 0;
+    let devices = if is_divided { DeviceMask::EMPTY } else { devices };
     devices.minus(node.kept.away_from(needs)).iter().filter(suits).collect()
 }
 

@@ -226,3 +226,42 @@ fn replicas_are_counted_after_a_restart() {
         assert!(play.stops.is_empty(), "{:?}", play.stops);
     }
 }
+
+/// Replicas were devices to an earlier version: a pod had one beyond the real GPUs, or by another name none.
+#[test]
+fn pods_that_an_earlier_version_placed_are_counted() {
+    for (resource, devices) in [(GPU, "7"), (GPU, "0"), (SHARED, "-")] {
+        let mut before = play([sliced("a", resource)]);
+        before.pods("one", 3, resource, "1");
+        let mut play = Play::listing(0);
+        play.node(sliced("a", resource));
+        for (name, mut pod) in before.pods.clone() {
+            pod["metadata"]["annotations"][crate::gang::pods::DEVICES] = json!(devices);
+            play.see(&name, pod);
+        }
+        play.turn();
+        play.pods("two", 9, resource, "1");
+        assert_eq!(play.places("two").len(), 5, "{resource} {devices}: {:?}", play.reasons);
+        assert!(play.stops.is_empty(), "{:?}", play.stops);
+    }
+}
+
+/// The pods of a gang are counted there too, with the places that its first pods carry.
+#[test]
+fn a_gang_on_replicas_is_counted_after_a_restart() {
+    let mut before = play([sliced("a", GPU)]);
+    for at in 0..3 {
+        before.member(&format!("rank-{at}"), "rank", Some(("rank", 3)), &asks(GPU, "1"));
+    }
+    before.turn();
+    assert_eq!(before.places("rank").len(), 3);
+    let mut play = Play::listing(0);
+    play.node(sliced("a", GPU));
+    for (name, pod) in before.pods.clone() {
+        play.see(&name, pod);
+    }
+    play.turn();
+    play.pods("one", 9, GPU, "1");
+    assert_eq!(play.places("one").len(), 5, "{:?}", play.reasons);
+    assert!(play.stops.is_empty(), "{:?}", play.stops);
+}
