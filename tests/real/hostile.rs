@@ -153,3 +153,37 @@ fn a_slow_notice_of_one_user_holds_up_nobody_else() {
     });
     fs::write(gate, "").unwrap();
 }
+
+/// A restart writes all jobs anew: what one user submitted could be too much for it, and nobody had a daemon any more.
+#[test]
+fn what_one_user_submits_does_not_keep_the_daemon_from_starting() {
+    let mut bench = Bench::up_with(NODE_OF_8);
+    let heavy = || {
+        let mut job = shell(1, "true");
+        gang(&mut job).program.env = env(&[("LARGE", &"x".repeat(1_000_000))]);
+        job.turn.held_by = Some("me".to_owned());
+        Verb::Submit { job: Box::new(job), secrets: env(&[]) }
+    };
+    let mut taken = 0;
+    let error = loop {
+        match bench.ask(heavy()) {
+            Ok(_) => taken += 1,
+            full => break refused(full),
+        }
+        assert!(taken < 100, "no limit");
+    };
+    assert!(taken > 60, "{taken}");
+    assert!(error.message.contains("one user may have 67108864"), "{error:?}");
+    assert!(error.hint.contains("--pending-per-user"), "{error:?}");
+    // Small jobs go on.
+    let small = bench.submit(shell(1, "true"));
+    assert_eq!(bench.ended(small).state, "succeeded");
+    bench.down();
+    bench.up();
+    assert_eq!(bench.get(phalanx_model::JobId(1)).state, "pending");
+    // The sum outlives the daemon, and what ends no longer counts.
+    assert!(refused(bench.ask(heavy())).message.contains("one user may have"));
+    bench.cancel(phalanx_model::JobId(1));
+    bench.ended(phalanx_model::JobId(1));
+    assert!(bench.ask(heavy()).is_ok());
+}

@@ -4,6 +4,7 @@ mod calendar;
 mod cluster;
 #[cfg(test)]
 mod deployed;
+mod limits;
 mod log;
 mod node;
 mod scheduler;
@@ -20,6 +21,7 @@ use crate::measure::Measure;
 use crate::output::{Color, Format};
 pub(crate) use calendar::{Calendar, CalendarVerb, Drain, Nodes, Notice};
 pub(crate) use cluster::{Arena, Either, Kind, OfReach, Reach, Top, World};
+pub(crate) use limits::Limits;
 pub(crate) use log::Log;
 pub(crate) use node::{How, Node};
 pub(crate) use scheduler::{ByDefault, Deciding, Scheduler, Used};
@@ -180,6 +182,8 @@ pub(crate) struct Up {
     /// Use this machine as found, whatever was given before.
     #[arg(long, conflicts_with = "cluster")]
     pub(crate) found: bool,
+    #[command(flatten)]
+    pub(crate) limits: Limits,
     /// Leave it running in the background; its messages go to daemon.log in the state folder.
     #[arg(long)]
     pub(crate) detach: bool,

@@ -1,31 +1,94 @@
 //! The framing: `crc32-hex SP json LF`.
 
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead, Read, Write};
 
 use serde::Serialize;
 
 use crate::JournalError;
 
-/// Longest line, in bytes: the sync of a large cluster fits, and a file without line ends cannot fill memory.
+/// Longest line, in bytes: a file without line ends cannot fill memory. A line is longer than [`PART_BYTES`] only if one
+/// fact or decision is, or if an earlier version wrote it.
 pub const LINE_BYTES_MAX: usize = 256 << 20;
+/// A record that takes more is written in several lines: how much a world may hold has no limit here.
+pub const PART_BYTES: usize = 8 << 20;
 
 /// Eight hex digits and a space.
 const PREFIX: usize = 9;
 
 /// Replaces `buffer` with one line that holds `value`.
 pub(crate) fn encode(value: &impl Serialize, buffer: &mut Vec<u8>) -> Result<(), JournalError> {
+    if encode_within(LINE_BYTES_MAX, value, buffer)? {
+        return Ok(());
+    }
+    let bytes = PREFIX + length(value)? + 1;
+    Err(JournalError::TooLarge { bytes, max: LINE_BYTES_MAX })
+}
+
+/// As [`encode`]; false, and no line, if that would take more than `max` bytes.
+pub(crate) fn encode_within(
+    max: usize,
+    value: &impl Serialize,
+    buffer: &mut Vec<u8>,
+) -> Result<bool, JournalError> {
     buffer.clear();
     buffer.extend_from_slice(&[b' '; PREFIX]);
-    serde_json::to_writer(&mut *buffer, value)?;
+    let mut room = Room { buffer, left: max.saturating_sub(PREFIX + 1), is_full: false };
+    let written = serde_json::to_writer(&mut room, value);
+    if room.is_full {
+        return Ok(false);
+    }
+    written?;
     let (prefix, json) = buffer.split_at_mut(PREFIX);
     for (i, digit) in prefix.iter_mut().take(8).enumerate() {
         *digit = hex_digit(crc32fast::hash(json) >> (28 - 4 * i) & 15);
     }
     buffer.push(b'\n');
-    if buffer.len() > LINE_BYTES_MAX {
-        return Err(JournalError::TooLarge { bytes: buffer.len(), max: LINE_BYTES_MAX });
+    Ok(true)
+}
+
+/// A buffer that takes so many bytes more.
+struct Room<'a> {
+    buffer: &'a mut Vec<u8>,
+    left: usize,
+    is_full: bool,
+}
+
+impl Write for Room<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.left.checked_sub(bytes.len()) {
+            Some(left) => {
+                self.left = left;
+                self.buffer.extend_from_slice(bytes);
+                Ok(bytes.len())
+            }
+            None => {
+                self.is_full = true;
+                Err(io::ErrorKind::FileTooLarge.into())
+            }
+        }
     }
-    Ok(())
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Bytes that a value takes as JSON.
+pub(crate) fn length(value: &impl Serialize) -> serde_json::Result<usize> {
+    struct Count(usize);
+    impl Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    serde_json::to_writer(&mut count, value)?;
+    Ok(count.0)
 }
 
 fn hex_digit(nibble: u32) -> u8 {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use crate::format::{Misread, header_of, record_of};
+use crate::format::{Misread, Part, header_of, record_of};
 use crate::line::{Lines, decode};
 use crate::{Header, JournalError, Record, Torn};
 
@@ -79,7 +79,8 @@ impl<R: BufRead> Reader<R> {
             Some(Ok(json)) => json,
             Some(Err(why)) => {
                 let why = format!("its first line is no header, {why}");
-                return Err(bad(damage(&mut lines, path, Bad { why, good: 0 })?.why));
+                let from = (lines.line, lines.offset);
+                return Err(bad(damage(&mut lines, path, Bad { why, good: 0 }, from)?.why));
             }
         };
         let header = header_of(json).map_err(|misread| match misread {
@@ -100,19 +101,44 @@ impl<R: BufRead> Reader<R> {
     /// When the source cannot be read, when a whole record says something unknown, or when good records
     /// stand after a bad one. Nothing more can be read then.
     pub fn next_record(&mut self) -> Result<Next, JournalError> {
-        let line = self.lines.next().map_err(JournalError::io("read", &self.path))?;
-        let Some(line) = line else { return Ok(Next::End) };
-        let bad = match decode(line) {
-            Ok(json) => match record_of(self.header.format, json) {
-                Ok(record) => match self.follow(&record) {
-                    Ok(()) => return Ok(Next::Record(record)),
-                    Err(why) => Bad { why, good: 1 },
+        let mut begun: Option<Begun> = None;
+        loop {
+            let line = self.lines.next().map_err(JournalError::io("read", &self.path))?;
+            let Some(line) = line else {
+                return Ok(begun.map_or(Next::End, |begun| Next::Torn(begun.torn(self.lines.end))));
+            };
+            let bad = match decode(line) {
+                Ok(json) => match record_of(self.header.format, json) {
+                    Ok((record, part)) => match self.join(&mut begun, record, part) {
+                        Ok(()) if part.0 < part.1 => continue,
+                        Ok(()) => {
+                            let whole = begun.take().map(|begun| begun.record);
+                            return Ok(whole.map_or(Next::End, Next::Record));
+                        }
+                        Err(why) => Bad { why, good: 1 },
+                    },
+                    Err(misread) => return Err(self.unknown(misread)),
                 },
-                Err(misread) => return Err(self.unknown(misread)),
-            },
-            Err(why) => Bad { why: why.to_owned(), good: 0 },
+                Err(why) => Bad { why: why.to_owned(), good: 0 },
+            };
+            // A record is kept whole or not at all.
+            let from = begun.map_or((self.lines.line, self.lines.offset), |begun| begun.from);
+            return damage(&mut self.lines, &self.path, bad, from).map(Next::Torn);
+        }
+    }
+
+    /// The first line of a record, or the next one of it.
+    fn join(&mut self, begun: &mut Option<Begun>, record: Record, part: Part) -> Result<(), String> {
+        let missing = |_| "a line of a record is missing before it".to_owned();
+        let Some(begun) = begun else {
+            self.follow(&record)?;
+            *begun = Some(Begun { record, part, from: (self.lines.line, self.lines.offset) });
+            return if part.0 == 1 { Ok(()) } else { Err(missing(())) };
         };
-        damage(&mut self.lines, &self.path, bad).map(Next::Torn)
+        let is_next = part.1 == begun.part.1 && part.0 == begun.part.0.saturating_add(1);
+        let joined = if is_next { begun.record.join(record) } else { Err(record) };
+        begun.part = part;
+        joined.map_err(|_| missing(()))
     }
 
     /// Facts 1, decisions 1, facts 2, …: a line that was taken out of the middle is noticed.
@@ -142,9 +168,13 @@ impl<R: BufRead> Reader<R> {
     }
 }
 
-/// Looks at all that is left, to tell a torn end from damage in the middle.
-fn damage(lines: &mut Lines<impl BufRead>, path: &Path, bad: Bad) -> Result<Torn, JournalError> {
-    let (line, offset) = (lines.line, lines.offset);
+/// Looks at all that is left, to tell a torn end from damage in the middle. What is lost begins at this line and offset.
+fn damage(
+    lines: &mut Lines<impl BufRead>,
+    path: &Path,
+    bad: Bad,
+    (line, offset): (u64, u64),
+) -> Result<Torn, JournalError> {
     let mut good_after = bad.good;
     while let Some(line) = lines.next().map_err(JournalError::io("read", path))? {
         good_after += u64::from(decode(line).is_ok());
@@ -160,4 +190,20 @@ fn damage(lines: &mut Lines<impl BufRead>, path: &Path, bad: Bad) -> Result<Torn
 struct Bad {
     why: String,
     good: u64,
+}
+
+/// A record of which lines are still to come.
+struct Begun {
+    record: Record,
+    /// The last line of it that was read.
+    part: Part,
+    /// Line and offset of its first line.
+    from: (u64, u64),
+}
+
+impl Begun {
+    fn torn(self, end: u64) -> Torn {
+        let (line, offset) = self.from;
+        Torn { line, offset, why: "the record has no end".to_owned(), bytes_lost: end - offset }
+    }
 }

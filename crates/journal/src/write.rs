@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use phalanx_model::{Input, Outcome, Timestamp};
 
-use crate::format::{RecordRef, missing_sync};
+use crate::format::{Part, RecordRef, missing_sync};
 use crate::storage::sync_dir;
-use crate::{FORMAT, FileStorage, Header, JournalError, Storage, line, segment};
+use crate::{FORMAT, FileStorage, Header, JournalError, PART_BYTES, Storage, line, segment};
 
 /// Buffers keep this much between steps.
 const KEPT_BYTES: usize = 1 << 20;
@@ -98,8 +98,7 @@ impl<S: Storage> Journal<S> {
         if let (1, Some(missing)) = (seq, missing_sync(inputs)) {
             return Err(JournalError::IncompleteSync { missing });
         }
-        line::encode(&RecordRef::Facts { seq, now, inputs }, &mut self.buffer)?;
-        self.append()?;
+        self.append_record(RecordRef::Facts { seq, now, inputs, part: Part::default() })?;
         (self.seq, self.step_open) = (seq, true);
         Ok(())
     }
@@ -114,8 +113,8 @@ impl<S: Storage> Journal<S> {
             return Err(JournalError::OutOfTurn { called: "decisions", seq });
         }
         let Outcome { plan, effects, changes } = outcome;
-        line::encode(&RecordRef::Decisions { seq, plan, effects, changes }, &mut self.buffer)?;
-        self.append()?;
+        let plan = plan.decisions.as_slice();
+        self.append_record(RecordRef::Decisions { seq, plan, effects, changes, part: Part::default() })?;
         self.step_open = false;
         Ok(())
     }
@@ -153,6 +152,25 @@ impl<S: Storage> Journal<S> {
     #[must_use]
     pub const fn seq(&self) -> u64 {
         self.seq
+    }
+
+    /// Appends a record, in several lines if it is long, whole or not at all.
+    fn append_record(&mut self, record: RecordRef<'_>) -> Result<(), JournalError> {
+        if line::encode_within(PART_BYTES, &record, &mut self.buffer)? {
+            return self.append();
+        }
+        let before = self.unsynced.len();
+        for part in record.lines(PART_BYTES)? {
+            let appended = line::encode(&part, &mut self.buffer).and_then(|()| self.append());
+            if appended.is_err() && self.unsynced.len() > before {
+                self.unsynced.truncate(before);
+                self.tail = Tail::Partial;
+                // If this fails too, the next call begins with it.
+                drop(self.mend());
+            }
+            appended?;
+        }
+        Ok(())
     }
 
     /// Appends the line in the buffer, whole or not at all.

@@ -47,19 +47,28 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
 }
 
-/// Fails when the words of the model read or write differently than when format 2 was made. A field with a
-/// default may be added, and one that every reader takes as absent may go; anything else is format 3, which still reads
+/// Fails when the words of the model read or write differently than when format 3 was made. A field with a
+/// default may be added, and one that every reader takes as absent may go; anything else is format 4, which still reads
 /// this file. UPDATE=1 writes the file anew.
 #[test]
-fn format_2_is_still_written_and_read() {
+fn format_3_is_still_written_and_read() {
     let dir = tempfile::tempdir().unwrap();
     let (path, records) = write_three(dir.path());
-    let now = fixture("format-2.journal");
+    let now = fixture("format-3.journal");
     if std::env::var_os("UPDATE").is_some() {
         fs::copy(&path, &now).unwrap();
     }
     assert_eq!(read(&now).unwrap(), (header(), records, None));
-    assert!(fs::read(&path).unwrap() == fs::read(&now).unwrap(), "the bytes of format 2 changed");
+    assert!(fs::read(&path).unwrap() == fs::read(&now).unwrap(), "the bytes of format 3 changed");
+}
+
+/// Format 2 had each record in one line.
+#[test]
+fn format_2_is_still_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, records) = write_three(dir.path());
+    let header = Header { format: 2, ..header() };
+    assert_eq!(read(&fixture("format-2.journal")).unwrap(), (header, records, None));
 }
 
 /// Format 1 had no plan: of the decisions only those are known that led to a change. One file is of the time when a device
@@ -196,9 +205,9 @@ fn line(json: &str) -> String {
 fn what_a_later_version_wrote_is_refused_and_never_cut() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("000001.journal");
-    fs::write(&path, line(r#"{"format":3,"something":"new"}"#)).unwrap();
+    fs::write(&path, line(r#"{"format":4,"something":"new"}"#)).unwrap();
     let error = read(&path).unwrap_err();
-    assert!(matches!(error, JournalError::UnknownFormat { format: 3, .. }), "{error}");
+    assert!(matches!(error, JournalError::UnknownFormat { format: 4, .. }), "{error}");
     assert!(matches!(usable_segment(dir.path()), Err(JournalError::UnknownFormat { .. })));
 
     let (path, _) = write_three(dir.path());

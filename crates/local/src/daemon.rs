@@ -28,6 +28,7 @@ use crate::cluster::{self, Cluster, ClusterError};
 use crate::hands::{self, Hands, Launched, Observed, Task};
 use crate::history::HistoryError;
 use crate::launch::{self, make_dir};
+use crate::limits::{Limits, LimitsError, LimitsGiven, PendingBytes};
 use crate::notify::Notifier;
 use crate::queues::{self, QueuesError};
 use crate::record::Recorder;
@@ -36,7 +37,7 @@ use crate::server;
 use crate::sessions;
 use crate::spot::Meter;
 use crate::upkeep;
-use crate::verbs::tell::MetricNames;
+use crate::verbs::{self, tell::MetricNames};
 use crate::views::{self, Map};
 use crate::world::LocalWorld;
 
@@ -60,6 +61,7 @@ pub struct UpOptions {
     /// The program whose hidden `__shim` verb holds a rank; this program if not given.
     pub shim_exe: Option<PathBuf>,
     pub isolation: IsolationChoice,
+    pub limits: LimitsGiven,
 }
 
 impl UpOptions {
@@ -72,6 +74,7 @@ impl UpOptions {
             found: false,
             shim_exe: None,
             isolation: IsolationChoice::Best,
+            limits: LimitsGiven::default(),
         }
     }
 }
@@ -90,6 +93,8 @@ pub enum UpError {
     Journal(#[from] JournalError),
     #[error(transparent)]
     History(#[from] HistoryError),
+    #[error(transparent)]
+    Limits(#[from] LimitsError),
 }
 
 fn at(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> UpError {
@@ -107,6 +112,8 @@ pub(crate) struct Daemon {
     pub(crate) notes: Vec<String>,
     pub(crate) recorder: Recorder,
     pub(crate) metrics: MetricNames,
+    pub(crate) limits: Limits,
+    pub(crate) pending: Arc<PendingBytes>,
     pub(crate) is_root: bool,
     next_job: AtomicU64,
 }
@@ -160,6 +167,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
 
     let mut cluster = load_cluster(options)?;
     let given = options.queues.as_deref().map(queues::read).transpose()?;
+    let limits = Limits::settle(paths, &options.limits)?;
     let config = Config::default();
     let recovered = recover(&paths.journal(), config)?;
     recovered.messages.iter().for_each(|m| say(m));
@@ -174,6 +182,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     let facts = compose(&cluster, given, &recovered, members);
 
     let journal = Journal::create(&paths.journal(), Header::new(VERSION, epoch, unix_now()))?;
+    let pending = pending_bytes(&recovered);
     let world = |_: Handle| LocalWorld {
         paths: paths.clone(),
         map: cluster.map.clone(),
@@ -181,6 +190,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         recorder: recorder.clone(),
         notifier: Notifier::start(say),
         meter: Meter::new(cluster.prices.clone(), records(&recovered)),
+        pending: Arc::clone(&pending),
     };
     let (mut pump, engine) = Pump::new(Engine::new(epoch, config), journal, unix_now, world);
     pump.begin(&facts)?;
@@ -209,6 +219,8 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         notes: cluster.notes,
         recorder,
         metrics: MetricNames::default(),
+        limits,
+        pending,
         is_root: nix::unistd::geteuid().is_root(),
         next_job: AtomicU64::new(next_job),
     });
@@ -316,6 +328,15 @@ fn recovered_ids(recovered: &Recovered) -> u64 {
 
 fn unfinished(recovered: &Recovered) -> BTreeSet<JobId> {
     records(recovered).filter(|(_, r)| !r.is_finished()).map(|(job, _)| job.id).collect()
+}
+
+/// What the jobs of each user take that have not ended.
+fn pending_bytes(recovered: &Recovered) -> Arc<PendingBytes> {
+    let pending = PendingBytes::default();
+    for (job, _) in records(recovered).filter(|(_, r)| !r.is_finished()) {
+        pending.count(job.id, job.owner.uid, verbs::job_bytes(job));
+    }
+    Arc::new(pending)
 }
 
 /// The highest number among the folders of jobs: a journal that was lost must not let a number be used again.

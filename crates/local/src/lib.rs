@@ -13,6 +13,7 @@ mod env;
 mod hands;
 pub mod history;
 mod launch;
+pub mod limits;
 mod logs;
 mod notify;
 mod paths;

@@ -67,6 +67,12 @@ impl Paths {
         self.root.join("daemon.log")
     }
 
+    /// The limits that an operator set.
+    #[must_use]
+    pub fn limits(&self) -> PathBuf {
+        self.root.join("limits.json")
+    }
+
     #[must_use]
     pub fn journal(&self) -> PathBuf {
         self.root.join("journal")

@@ -26,7 +26,7 @@ const LIST_MAX: u32 = 10_000;
 /// One secret's value.
 const SECRET_BYTES_MAX: usize = 1 << 20;
 /// A job as JSON: it stands in the journal, and in memory while it lives.
-const JOB_BYTES_MAX: usize = 1 << 20;
+const JOB_BYTES_MAX: u64 = 1 << 20;
 /// Ranks of one job: each is a process with a shim.
 const RANKS_MAX: u32 = 1_024;
 /// How often a followed job is looked at.
@@ -165,9 +165,12 @@ fn submit(
     if let Some(existing) = daemon.known_key(&job) {
         return Ok(Answer::Submitted { job: existing, name: job.name.to_string(), existing: true });
     }
-    launch::keep_secrets(&daemon.paths, &job, secrets).map_err(|e| {
-        refuse(ErrorCode::Unavailable, format!("the secrets cannot be kept: {e}"), "free space on that disk")
-    })?;
+    admit(daemon, &job)?;
+    if let Err(e) = launch::keep_secrets(&daemon.paths, &job, secrets) {
+        daemon.pending.forget(job.id);
+        let message = format!("the secrets cannot be kept: {e}");
+        return Err(refuse(ErrorCode::Unavailable, message, "free space on that disk"));
+    }
     let (id, name) = (job.id, job.name.to_string());
     let facts = vec![Input::JobSubmitted { job: Box::new(job) }];
     let verdict = daemon.engine.request(facts, move |_, changes| {
@@ -177,6 +180,7 @@ fn submit(
         })
     });
     if !matches!(verdict, Ok(None)) {
+        daemon.pending.forget(id);
         launch::forget_secrets(&daemon.paths, id);
     }
     match verdict? {
@@ -192,9 +196,28 @@ fn submit(
     }
 }
 
+/// Counts a job among those of its owner, which have a limit: the journal lists them all at every start.
+fn admit(daemon: &Daemon, job: &Job) -> Result<(), Failure> {
+    let (bytes, max) = (job_bytes(job), daemon.limits.pending_bytes_per_user);
+    daemon.pending.admit(job.id, job.owner.uid, bytes, max).map_err(|used| {
+        let message = format!(
+            "the jobs of {} that have not ended take {used} bytes, this job {bytes}, and one user may have {max}",
+            job.owner.name
+        );
+        let hint = "wait for jobs to end, cancel some, or put large values into files; \
+                    an operator sets the limit with `phalanx up --pending-per-user`";
+        refuse(ErrorCode::Rejected, message, hint)
+    })
+}
+
+/// What a job takes in the journal.
+pub(crate) fn job_bytes(job: &Job) -> u64 {
+    serde_json::to_vec(job).map_or(u64::MAX, |json| json.len() as u64)
+}
+
 /// What this world cannot take, whatever the engine says.
 fn check_job(job: &Job) -> Result<(), Failure> {
-    let bytes = serde_json::to_vec(job).map_or(usize::MAX, |json| json.len());
+    let bytes = job_bytes(job);
     if bytes > JOB_BYTES_MAX {
         let message = format!("the job takes {bytes} bytes, at most {JOB_BYTES_MAX} are taken");
         return Err(refuse(ErrorCode::BadRequest, message, "put large values into files"));

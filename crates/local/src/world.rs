@@ -2,6 +2,7 @@
 //! follows.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use phalanx_model::{
@@ -12,6 +13,7 @@ use phalanx_shell::{Engine, World, sentences};
 use crate::Paths;
 use crate::hands::Task;
 use crate::launch::{self, Start};
+use crate::limits::PendingBytes;
 use crate::notify::{Notice, Notifier};
 use crate::protocol::EventView;
 use crate::record::Recorder;
@@ -28,6 +30,7 @@ pub(crate) struct LocalWorld {
     pub(crate) recorder: Recorder,
     pub(crate) notifier: Notifier,
     pub(crate) meter: Meter,
+    pub(crate) pending: Arc<PendingBytes>,
 }
 
 impl World for LocalWorld {
@@ -80,6 +83,7 @@ impl World for LocalWorld {
             self.recorder.event(job, event);
             if matches!(change, Change::JobFinished { .. }) {
                 launch::forget_secrets(&self.paths, job);
+                self.pending.forget(job);
             }
         }
         for job in touched {

@@ -34,8 +34,9 @@ pub(super) fn up(session: &Session, up: Up) -> Result<ExitCode, Failure> {
         // Out of the terminal's session, so that closing it does not end the daemon.
         nix::unistd::setsid().map_err(|e| Failure::internal(format!("cannot leave the terminal: {e}")))?;
     }
-    let Up { cluster, queues, found, .. } = up;
-    let options = UpOptions { cluster, queues, found, ..UpOptions::new(session.paths.clone()) };
+    let Up { cluster, queues, found, limits, .. } = up;
+    let limits = limits.given();
+    let options = UpOptions { cluster, queues, found, limits, ..UpOptions::new(session.paths.clone()) };
     phalanx_local::daemon::up(&options).map_err(|e| failure(&e))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -52,6 +53,7 @@ fn failure(error: &UpError) -> Failure {
             let hint = format!("is {} yours to use? --state names another folder", path.display());
             Failure::unavailable(message, hint)
         }
+        UpError::Limits(_) => Failure::usage(message, ""),
         UpError::Journal(_) | UpError::History(_) => Failure::unavailable(message, "nothing was changed"),
     }
 }
@@ -109,6 +111,7 @@ fn spawn(session: &Session, up: &Up, log: File) -> Result<Child, Failure> {
     if up.found {
         command.arg("--found");
     }
+    command.args(up.limits.flags());
     let out = log.try_clone().map_err(broken)?;
     // Of no folder, so that none is kept busy.
     command.current_dir("/").stdin(Stdio::null()).stdout(out).stderr(log).spawn().map_err(broken)

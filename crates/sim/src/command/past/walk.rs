@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use phalanx_engine::{Config, Engine, VERSION};
-use phalanx_journal::{FORMAT, Header, Next, Reader, Record};
+use phalanx_journal::{FORMAT_WITH_PLANS, Header, Next, Reader, Record};
 use phalanx_model::{Change, Input, Outcome, Timestamp};
 
 /// A recorded step, after it.
@@ -122,7 +122,7 @@ impl<'a> Segment<'a> {
         let Outcome { plan, effects, changes } = recorded;
         // Format 1 did not record everything that a plan has.
         let is_same = |out: &Outcome| {
-            let is_planned_alike = out.plan == *plan || self.header.format < FORMAT;
+            let is_planned_alike = out.plan == *plan || self.header.format < FORMAT_WITH_PLANS;
             is_planned_alike && out.effects == *effects && out.changes == *changes
         };
         let is_ours = self.header.engine == VERSION;
