@@ -5,7 +5,10 @@ use std::fs;
 use std::path::PathBuf;
 
 use nix::sys::signal::Signal;
-use phalanx_model::{Ending, FailureClass, JobId};
+use phalanx_local::doctor::{self, Finding, Severity};
+use phalanx_local::losses;
+use phalanx_local::protocol::{Answer, Verb};
+use phalanx_model::{Ending, FailureClass, Job, JobId, JobName};
 use phalanx_node::Process;
 
 use crate::support::{Bench, NODE_OF_8, gang, retry, shell, signal, until};
@@ -130,12 +133,51 @@ fn a_journal_damaged_in_the_middle_is_refused_and_nothing_is_touched() {
     assert!(why.contains(&newest.display().to_string()) && why.contains("damaged"), "{why}");
     assert!(journal(&bench).1 == damaged, "the journal was changed");
     assert!(Process::find(pid).is_some());
+    let findings = doctor::examine(&bench.paths);
+    let is_named = |f: &Finding| f.severity == Severity::Damage && f.hint.contains("doctor --cut");
+    assert!(findings.iter().any(is_named), "{findings:#?}");
+    assert!(journal(&bench).1 == damaged, "looking changes nothing");
 
     fs::write(&newest, good).unwrap();
     bench.up();
+    assert!(doctor::examine(&bench.paths).iter().all(|f| f.severity == Severity::Good));
+    assert!(doctor::cut(&bench.paths).unwrap_err().to_string().contains("a daemon runs"));
     assert_eq!(bench.get(running).state, "running");
     bench.cancel(running);
     bench.ended(running);
+    bench.await_nobody();
+}
+
+#[test]
+fn a_damaged_journal_is_cut_by_hand_with_a_copy_and_what_runs_goes_on() {
+    let mut bench = Bench::up_with(NODE_OF_8);
+    let running = bench.submit(shell(1, "exec sleep 1000"));
+    bench.await_state(running, "running");
+    let later = bench.submit(shell(1, "true"));
+    bench.ended(later);
+    let pid = bench.shim(running, 1, 0).rank_pid.unwrap();
+    bench.kill();
+    let (newest, files) = journal(&bench);
+    let good = &files[&newest];
+    let ends: Vec<usize> =
+        good.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(at, _)| at + 1).collect();
+    let mut bad = good.clone();
+    bad[ends[2] + 20] ^= 1;
+    fs::write(&newest, &bad).unwrap();
+    bench.refuses_to_start();
+
+    let done = doctor::cut(&bench.paths).unwrap();
+    assert!(done.len() == 1 && done[0].contains("the cut bytes are in"), "{done:?}");
+    assert_eq!(fs::read(newest.with_extension("torn")).unwrap(), bad[ends[2]..]);
+    bench.up();
+    let warnings = bench.warnings().join("\n");
+    assert!(warnings.contains("the journal was cut"), "{warnings}");
+    // Their steps are cut off; the history knows of both.
+    assert_eq!(bench.await_state(running, "running").gangs[0].attempt, 1);
+    assert_eq!(bench.shim(running, 1, 0).rank_pid, Some(pid));
+    assert_eq!(bench.get(later).state, "succeeded");
+    bench.cancel(running);
+    assert_eq!(bench.ended(running).state, "cancelled");
     bench.await_nobody();
 }
 
@@ -154,6 +196,119 @@ fn a_journal_that_was_lost_does_not_let_a_number_be_used_again() {
     assert!(second > first, "{second} meets the folders of {first}");
     bench.ended(second);
     assert_eq!(bench.logs(second).len(), 1);
+}
+
+/// Two ranks of four devices each, until a file is there.
+fn gang_of_8(bench: &Bench, go: &str) -> Job {
+    let wait = format!("while [ ! -e {} ]; do sleep 0.02; done; exit 6", bench.path(go).display());
+    let mut job = shell(2, &wait);
+    gang(&mut job).needs.devices = 4;
+    job
+}
+
+fn free(bench: &Bench) -> u32 {
+    match bench.ask(Verb::Nodes) {
+        Ok(Answer::Nodes(view)) => view.nodes.iter().map(|node| node.free.count()).sum(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The next daemon gave the same devices out again, and said nothing.
+#[test]
+fn a_journal_that_is_lost_does_not_give_devices_out_twice() {
+    for lose in [Lose::Folder, Lose::Contents, Lose::End] {
+        let mut bench = Bench::up_with(NODE_OF_8);
+        let first = bench.submit(gang_of_8(&bench, "go"));
+        bench.await_state(first, "running");
+        let mut waiting = gang_of_8(&bench, "go");
+        waiting.name = JobName::new("second").unwrap();
+        let second = bench.submit(waiting);
+        bench.await_state(second, "pending");
+        let pids = [0, 1].map(|rank| bench.shim(first, 1, rank).rank_pid.unwrap());
+        bench.kill();
+        lose.apply(&bench);
+        bench.up();
+        let warnings = bench.warnings().join("\n");
+        assert!(warnings.contains(lose.told()), "{lose:?}: {warnings}");
+        assert!(doctor::examine(&bench.paths).iter().any(|f| f.detail.contains(lose.told())), "{lose:?}");
+        // The job goes on as itself, and the one that waited still waits for its devices.
+        let view = bench.get(first);
+        assert_eq!((view.state.as_str(), view.gangs[0].attempt), ("running", 1), "{lose:?}");
+        assert!(pids.iter().all(|pid| Process::find(*pid).is_some()));
+        assert_eq!((free(&bench), bench.get(second).state.as_str()), (0, "pending"), "{lose:?}");
+        fs::write(bench.path("go"), "").unwrap();
+        assert_eq!(bench.ended(first).exit_code, Some(6));
+        assert_eq!(bench.ended(second).exit_code, Some(6));
+        losses::forget(&bench.paths).unwrap();
+        assert_eq!(bench.warnings(), [""; 0]);
+        bench.await_nobody();
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Lose {
+    Folder,
+    Contents,
+    /// All but the first step, at the end of a line: nothing looks damaged.
+    End,
+}
+
+impl Lose {
+    fn apply(self, bench: &Bench) {
+        let (newest, files) = journal(bench);
+        match self {
+            Self::Folder => fs::remove_dir_all(bench.paths.journal()).unwrap(),
+            Self::Contents => fs::write(newest, "garbage\n".repeat(100)).unwrap(),
+            Self::End => {
+                let bytes = &files[&newest];
+                let third = bytes.iter().enumerate().filter(|(_, b)| **b == b'\n').nth(2).unwrap().0;
+                fs::write(newest, &bytes[..=third]).unwrap();
+            }
+        }
+    }
+
+    const fn told(self) -> &'static str {
+        match self {
+            Self::Folder | Self::Contents => "is lost",
+            Self::End => "did not know of living ranks",
+        }
+    }
+}
+
+#[test]
+fn what_ranks_hold_of_which_nothing_is_known_is_held_until_they_end() {
+    let mut bench = Bench::up_with(NODE_OF_8);
+    let mut job = shell(2, "exec sleep 1000");
+    gang(&mut job).needs.devices = 3;
+    let lost = bench.submit(job);
+    bench.await_state(lost, "running");
+    let shims = [0, 1].map(|rank| bench.shim(lost, 1, rank).pid);
+    bench.kill();
+    fs::remove_dir_all(bench.paths.journal()).unwrap();
+    for file in ["history.db", "history.db-wal", "history.db-shm"] {
+        let _ = fs::remove_file(bench.paths.root().join(file));
+    }
+    bench.up();
+    assert_eq!(free(&bench), 2);
+    let Ok(Answer::Nodes(view)) = bench.ask(Verb::Nodes) else { panic!("nodes") };
+    assert_eq!(view.nodes[0].unknown.count(), 6);
+    let unknown = format!("unknown use: 2 ranks of job {lost} live");
+    assert!(view.warnings.iter().any(|w| w.contains(&unknown)), "{:?}", view.warnings);
+    // Nothing starts there, and a restart does not change that.
+    let mut next = shell(1, "true");
+    gang(&mut next).needs.devices = 3;
+    let next = bench.submit(next);
+    bench.await_state(next, "pending");
+    bench.kill();
+    bench.up();
+    assert_eq!((free(&bench), bench.get(next).state.as_str()), (2, "pending"));
+    // A shim that is killed takes its rank along.
+    signal(shims[0], Signal::SIGKILL);
+    assert_eq!(bench.ended(next).state, "succeeded");
+    signal(shims[1], Signal::SIGKILL);
+    until("all devices", || free(&bench) == 8);
+    assert!(!bench.warnings().iter().any(|w| w.contains("unknown use")));
+    bench.await_nobody();
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 mod calendar;
 mod cluster;
+mod daemon;
 #[cfg(test)]
 mod deployed;
-mod limits;
 mod log;
 mod node;
 mod scheduler;
@@ -21,7 +21,7 @@ use crate::measure::Measure;
 use crate::output::{Color, Format};
 pub(crate) use calendar::{Calendar, CalendarVerb, Drain, Nodes, Notice};
 pub(crate) use cluster::{Arena, Either, Kind, OfReach, Reach, Top, World};
-pub(crate) use limits::Limits;
+pub(crate) use daemon::{Doctor, Up};
 pub(crate) use log::Log;
 pub(crate) use node::{How, Node};
 pub(crate) use scheduler::{ByDefault, Deciding, Scheduler, Used};
@@ -31,7 +31,7 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0    done; for `run` and `submit --wait`: the job succeeded
   N    `run` and `submit --wait`: the job's own exit code
-  1    `topo check`: something severe was found; `topo probe`: a pair could not be measured
+  1    `topo check`, `doctor`: something severe was found; `topo probe`: a pair could not be measured
   2    `replay --check`: a step is decided otherwise than it was
   64   bad flags or files, or a job that can never run here
   66   no such job or node
@@ -77,6 +77,8 @@ pub(crate) enum Verb {
     Up(Up),
     /// Stop the daemon; jobs go on and are adopted by the next one.
     Down,
+    /// Check the state folder of the daemon on this machine, and cut off what is damaged.
+    Doctor(Doctor),
     /// Submit a job; flags win over the file.
     #[command(args_conflicts_with_subcommands = true)]
     Submit(Box<Submit>),
@@ -169,27 +171,6 @@ pub(crate) enum SchemaOf {
     Job,
     Cluster,
     Queues,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Up {
-    /// Cluster file with declared nodes [default: the file that was given last, else this machine as found].
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) cluster: Option<PathBuf>,
-    /// Queue file: who may use how much, and who goes first [default: as it was in force last].
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) queues: Option<PathBuf>,
-    /// Use this machine as found, whatever was given before.
-    #[arg(long, conflicts_with = "cluster")]
-    pub(crate) found: bool,
-    #[command(flatten)]
-    pub(crate) limits: Limits,
-    /// Leave it running in the background; its messages go to daemon.log in the state folder.
-    #[arg(long)]
-    pub(crate) detach: bool,
-    /// Set on the process that `--detach` starts.
-    #[arg(long = "__detached", hide = true)]
-    pub(crate) detached: bool,
 }
 
 #[derive(Debug, Args)]

@@ -38,7 +38,7 @@ mod write;
 pub use error::{JournalError, Torn};
 pub use format::{FORMAT, FORMAT_OLDEST, FORMAT_WITH_PLANS, Header, Record};
 pub use line::{LINE_BYTES_MAX, PART_BYTES};
-pub use read::{Contents, Next, Reader, open, read, read_from};
+pub use read::{Contents, Next, Reader, open, read, read_from, segment_state};
 pub use repair::{cut_at_damage, repair};
 pub use segment::{Segment, Skipped, Usable, retain, segments, usable_segment};
 pub use storage::{FileStorage, Storage};

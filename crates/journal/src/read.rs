@@ -37,6 +37,21 @@ pub fn open(path: &Path) -> Result<Reader<BufReader<File>>, JournalError> {
     Reader::new(BufReader::with_capacity(1 << 16, file), path)
 }
 
+/// Reads a segment to its end: the steps that it holds, and what a crash cut off.
+///
+/// # Errors
+/// As [`read`].
+pub fn segment_state(path: &Path) -> Result<(u64, Option<Torn>), JournalError> {
+    let (mut reader, mut steps) = (open(path)?, 0);
+    loop {
+        match reader.next_record()? {
+            Next::Record(record) => steps += u64::from(matches!(record, Record::Facts { .. })),
+            Next::End => return Ok((steps, None)),
+            Next::Torn(torn) => return Ok((steps, Some(torn))),
+        }
+    }
+}
+
 fn rest(mut reader: Reader<impl BufRead>) -> Result<Contents, JournalError> {
     let mut records = Vec::new();
     loop {

@@ -29,7 +29,9 @@ use crate::hands::{self, Hands, Launched, Observed, Task};
 use crate::history::HistoryError;
 use crate::launch::{self, make_dir};
 use crate::limits::{Limits, LimitsError, LimitsGiven, PendingBytes};
+use crate::losses;
 use crate::notify::Notifier;
+use crate::orphans::{self, UnknownUse};
 use crate::queues::{self, QueuesError};
 use crate::record::Recorder;
 use crate::say::say;
@@ -114,6 +116,7 @@ pub(crate) struct Daemon {
     pub(crate) metrics: MetricNames,
     pub(crate) limits: Limits,
     pub(crate) pending: Arc<PendingBytes>,
+    pub(crate) unknown: UnknownUse,
     pub(crate) is_root: bool,
     next_job: AtomicU64,
 }
@@ -125,6 +128,12 @@ impl Daemon {
 
     pub(crate) fn next_job_peek(&self) -> u64 {
         self.next_job.load(Ordering::SeqCst)
+    }
+
+    /// What an operator should know, wherever nodes are shown.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let losses = losses::unseen(&self.paths).into_iter().map(|loss| loss.what);
+        losses.chain(self.unknown.warnings()).collect()
     }
 
     /// A job of the history that this owner submitted with this key. (The engine knows those of its books.)
@@ -169,12 +178,13 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     let given = options.queues.as_deref().map(queues::read).transpose()?;
     let limits = Limits::settle(paths, &options.limits)?;
     let config = Config::default();
-    let recovered = recover(&paths.journal(), config)?;
+    let mut recovered = recover(&paths.journal(), config)?;
     recovered.messages.iter().for_each(|m| say(m));
     cluster::keep_admin(&mut cluster, &admins(&recovered.facts));
 
     let recorder = Recorder::open(&paths.history())?;
-    let epoch = Epoch(recovered.epoch.0 + 1);
+    let epoch = Epoch(recovered.epoch.max(losses::last_epoch(paths).unwrap_or_default()).0 + 1);
+    let unknown = look_beyond_the_journal(paths, &mut recovered, &recorder, &mut cluster);
     let (tasks, todo) = channel();
     let launched = launched(&recovered);
     let members = observe_members(paths, &recovered, &launched, &tasks);
@@ -191,9 +201,11 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         notifier: Notifier::start(say),
         meter: Meter::new(cluster.prices.clone(), records(&recovered)),
         pending: Arc::clone(&pending),
+        epoch,
     };
     let (mut pump, engine) = Pump::new(Engine::new(epoch, config), journal, unix_now, world);
     pump.begin(&facts)?;
+    losses::remember_epoch(paths, epoch);
     let pump = pump.rotating(&paths.journal(), epoch, config, SEGMENT_BYTES, SEGMENTS_KEPT);
     retain(&paths.journal(), SEGMENTS_KEPT)?;
 
@@ -221,6 +233,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         metrics: MetricNames::default(),
         limits,
         pending,
+        unknown,
         is_root: nix::unistd::geteuid().is_root(),
         next_job: AtomicU64::new(next_job),
     });
@@ -229,6 +242,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     upkeep::start(&daemon);
     checkpoints::start(&daemon);
     sessions::start(&daemon);
+    UnknownUse::watch(&daemon);
     reconcile(&daemon);
 
     let listener = listen(paths)?;
@@ -242,8 +256,61 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     Ok(())
 }
 
+/// What the journal does not say: losses are told, living ranks are taken over, or what they hold is unknown use.
+fn look_beyond_the_journal(
+    paths: &Paths,
+    recovered: &mut Recovered,
+    recorder: &Recorder,
+    cluster: &mut Cluster,
+) -> UnknownUse {
+    recovered.losses.iter().for_each(|loss| losses::add(paths, loss));
+    let loss = loss_of(paths, recovered, recorder);
+    let is_lost = loss.is_some() || !recovered.losses.is_empty();
+    let found = orphans::take_over(paths, recovered, recorder, cluster, is_lost);
+    match loss {
+        Some(loss) => losses::add(paths, &format!("{loss}; {}", found.summary())),
+        None => found.surprise().iter().for_each(|surprise| losses::add(paths, surprise)),
+    }
+    let unknown = UnknownUse::new(cluster, found.unknown);
+    unknown.warnings().iter().for_each(|warning| say(warning));
+    for (name, foreign, foreign_use) in unknown.of_nodes() {
+        if let Some(node) = cluster.nodes.iter_mut().find(|node| node.name == name) {
+            (node.foreign, node.foreign_use) = (foreign, foreign_use);
+        }
+    }
+    unknown
+}
+
+/// Whether the journal is older than what was durable before.
+fn loss_of(paths: &Paths, recovered: &Recovered, recorder: &Recorder) -> Option<String> {
+    let dir = paths.journal();
+    match losses::last_epoch(paths) {
+        Some(last) if recovered.epoch == Epoch(0) => Some(format!(
+            "the journal in {} is lost: nothing of it can be read, and it was at epoch {}",
+            dir.display(),
+            last.0
+        )),
+        Some(last) if recovered.epoch < last => Some(format!(
+            "the journal in {} went back: it is of epoch {}, and epoch {} was durable",
+            dir.display(),
+            recovered.epoch.0,
+            last.0
+        )),
+        // An earlier version did not write the epoch down.
+        None if recovered.epoch == Epoch(0)
+            && (newest_folder(paths) > 0 || recorder.newest_id().is_ok_and(|id| id > 0)) =>
+        {
+            Some(format!(
+                "the journal in {} is lost: nothing of it can be read, and jobs ran here",
+                dir.display()
+            ))
+        }
+        _ => None,
+    }
+}
+
 /// One daemon per state folder: the lock goes with the process.
-fn lock(paths: &Paths) -> Result<File, UpError> {
+pub(crate) fn lock(paths: &Paths) -> Result<File, UpError> {
     let path = paths.lock();
     let opened = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
     let file = opened.map_err(at("open", &path))?;

@@ -94,7 +94,7 @@ pub(crate) fn member_spec(
     let attempt = attempt(paths, start, nodes, &dir, master_port)?;
     let (gang, owner) = (attempt.gang, &start.job.owner);
     let (program, needs) = (attempt.program(rank), attempt.needs(rank));
-    start.placement.slots.get(rank as usize)?;
+    let slot = start.placement.slots.get(rank as usize)?.clone();
     let member = MemberId { gang: start.gang, attempt: start.attempt, rank };
     let holds_slots = rank < gang.size && launcher(gang).is_some_and(|launcher| launcher != rank);
     let argv = if holds_slots { placeholder(shim_exe) } else { program.argv.clone() };
@@ -129,6 +129,7 @@ pub(crate) fn member_spec(
         pids_max: None,
         term_grace_ms: LEFTOVER_GRACE_MS,
         isolation: isolation.clone(),
+        slot: Some(slot),
     })
 }
 

@@ -50,7 +50,7 @@ pub(crate) fn find(
 }
 
 /// Folders named `prefixN`; none where there is no such folder.
-fn numbered(dir: &Path, prefix: &str) -> io::Result<Vec<(PathBuf, u32)>> {
+pub(crate) fn numbered(dir: &Path, prefix: &str) -> io::Result<Vec<(PathBuf, u32)>> {
     let entries = match fs::read_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,

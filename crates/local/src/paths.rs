@@ -73,6 +73,18 @@ impl Paths {
         self.root.join("limits.json")
     }
 
+    /// The last epoch of which the journal was durable.
+    #[must_use]
+    pub fn epoch(&self) -> PathBuf {
+        self.root.join("epoch")
+    }
+
+    /// What was lost and no operator has seen yet.
+    #[must_use]
+    pub fn losses(&self) -> PathBuf {
+        self.root.join("losses")
+    }
+
     #[must_use]
     pub fn journal(&self) -> PathBuf {
         self.root.join("journal")

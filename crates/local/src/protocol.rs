@@ -465,6 +465,9 @@ pub struct NodesView {
     pub isolation: String,
     /// What discovery could not find, and why.
     pub notes: Vec<String>,
+    /// What was lost, and what lives that nobody knows of.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -479,6 +482,9 @@ pub struct NodeView {
     pub devices: u32,
     pub free: DeviceMask,
     pub foreign: DeviceMask,
+    /// The part of it that ranks of unknown jobs hold.
+    #[serde(default, skip_serializing_if = "no_devices")]
+    pub unknown: DeviceMask,
     pub cpu_milli: u64,
     pub cpu_free_milli: i64,
     pub memory_bytes: u64,
@@ -581,4 +587,9 @@ impl ErrorView {
     pub fn new(code: ErrorCode, message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { code, message: message.into(), hint: hint.into() }
     }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+const fn no_devices(devices: &DeviceMask) -> bool {
+    devices.is_empty()
 }

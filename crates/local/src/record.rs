@@ -120,6 +120,17 @@ impl Recorder {
         Ok(rows.iter().filter_map(view).map(|v| JobView { job: None, ..v }).collect())
     }
 
+    /// Jobs that have not ended, with their submissions.
+    pub(crate) fn unfinished(&self) -> Result<Vec<JobView>, String> {
+        let mut jobs = Vec::new();
+        for state in ["pending", "starting", "running", "stopping"] {
+            let filter = Filter { state: Some(state.to_owned()), ..Filter::default() };
+            let rows = held(&self.reader).jobs(&filter).map_err(|e| e.to_string())?;
+            jobs.extend(rows.iter().filter_map(view));
+        }
+        Ok(jobs)
+    }
+
     pub(crate) fn find(&self, wanted: &JobRef) -> Result<Option<JobView>, String> {
         let reader = held(&self.reader);
         let row = match wanted {

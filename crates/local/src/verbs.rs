@@ -85,11 +85,7 @@ pub(crate) fn answer(
         }
         Verb::Follow { job } => return follow_job(daemon, peer, &job, reply),
         Verb::Cancel { job } => cancel(daemon, peer, &job)?,
-        Verb::Nodes => Answer::Nodes(NodesView {
-            nodes: daemon.engine.look(views::nodes)?,
-            isolation: daemon.isolation.clone(),
-            notes: daemon.notes.clone(),
-        }),
+        Verb::Nodes => nodes(daemon)?,
         Verb::Topology => {
             let map = daemon.map.clone();
             Answer::Topology(daemon.engine.look(move |e| views::topology(e, &map))?)
@@ -130,6 +126,16 @@ pub(crate) fn answer(
     };
     reply.send(&one)?;
     Ok(())
+}
+
+fn nodes(daemon: &Arc<Daemon>) -> Result<Answer, Failure> {
+    let shared = Arc::clone(daemon);
+    Ok(Answer::Nodes(NodesView {
+        nodes: daemon.engine.look(move |engine| views::nodes(engine, &shared.unknown))?,
+        isolation: daemon.isolation.clone(),
+        notes: daemon.notes.clone(),
+        warnings: daemon.warnings(),
+    }))
 }
 
 fn operator(peer: &Peer) -> Result<(), Failure> {

@@ -12,6 +12,7 @@ use phalanx_model::{
 };
 use phalanx_shell::{Engine, cost, sentences};
 
+use crate::orphans::UnknownUse;
 use crate::protocol::{
     DryRunView, ElasticView, FirstFitView, GangView, HeldView, JobView, MemberView, NodeView, PredictedView,
     RoleView, ServiceView, TopologyView,
@@ -267,7 +268,7 @@ fn free_devices(engine: &Engine) -> BTreeMap<NodeName, DeviceMask> {
     engine.nodes().filter_map(|n| Some((n.name.clone(), engine.free(&n.name)?.devices))).collect()
 }
 
-pub(crate) fn nodes(engine: &Engine) -> Vec<NodeView> {
+pub(crate) fn nodes(engine: &Engine, unknown: &UnknownUse) -> Vec<NodeView> {
     let held = held(engine);
     engine
         .nodes()
@@ -284,6 +285,7 @@ pub(crate) fn nodes(engine: &Engine) -> Vec<NodeView> {
                 devices: machine.device_count(),
                 free: free.devices,
                 foreign: node.foreign,
+                unknown: unknown.held(&node.name).and(node.foreign),
                 cpu_milli: machine.cpu_milli,
                 cpu_free_milli: free.cpu_milli,
                 memory_bytes: machine.memory_bytes,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use phalanx_model::{
-    Change, Effect, GangId, JobId, Node, NodeName, Order, Phase, Signal, StopCause, Timestamp,
+    Change, Effect, Epoch, GangId, JobId, Node, NodeName, Order, Phase, Signal, StopCause, Timestamp,
 };
 use phalanx_shell::{Engine, World, sentences};
 
@@ -14,6 +14,7 @@ use crate::Paths;
 use crate::hands::Task;
 use crate::launch::{self, Start};
 use crate::limits::PendingBytes;
+use crate::losses;
 use crate::notify::{Notice, Notifier};
 use crate::protocol::EventView;
 use crate::record::Recorder;
@@ -31,11 +32,17 @@ pub(crate) struct LocalWorld {
     pub(crate) notifier: Notifier,
     pub(crate) meter: Meter,
     pub(crate) pending: Arc<PendingBytes>,
+    /// The last that was written down.
+    pub(crate) epoch: Epoch,
 }
 
 impl World for LocalWorld {
     fn carry_out(&mut self, effects: &[Effect], engine: &Engine) {
         for effect in effects {
+            if effect.id.epoch > self.epoch {
+                self.epoch = effect.id.epoch;
+                losses::remember_epoch(&self.paths, self.epoch);
+            }
             let (id, gang, attempt) = (effect.id, effect.order.gang(), effect.order.attempt());
             let task = match &effect.order {
                 Order::StartMembers { placement, deadline, .. } => {

@@ -17,8 +17,8 @@ pub use phalanx_discover as discover;
 
 pub use isolation::{Isolation, Limits};
 pub use member::{
-    AdoptError, Events, Found, Handle, HandleError, IsolationChoice, MemberSpec, Orders, ReapError, Secret,
-    SpawnError, SpecError, adopt, cpu_ms, reap, spawn,
+    AdoptError, Events, Found, Handle, HandleError, Inspected, IsolationChoice, MemberSpec, Orders,
+    ReapError, Secret, SpawnError, SpecError, adopt, cpu_ms, inspect, reap, spawn, spec_of,
 };
 pub use processes::Process;
 pub use protocol::{Command, ShimEvent};

@@ -5,7 +5,7 @@ mod handle;
 mod spawn;
 mod spec;
 
-pub use adopt::{AdoptError, Found, ReapError, adopt, cpu_ms, reap};
+pub use adopt::{AdoptError, Found, Inspected, ReapError, adopt, cpu_ms, inspect, reap, spec_of};
 pub use handle::{Events, Handle, HandleError, Orders};
 pub use spawn::{SpawnError, spawn};
 pub use spec::{IsolationChoice, MemberSpec, Secret, SpecError};

@@ -17,7 +17,9 @@ pub use recover::{Recovered, recover};
 /// What a world needs of the rooms behind the shell.
 pub use phalanx_cost as cost;
 pub use phalanx_engine::{Config, Engine, Free, VERSION};
-pub use phalanx_journal::{Header, Journal, JournalError, retain};
+pub use phalanx_journal::{
+    Header, Journal, JournalError, cut_at_damage, retain, segment_state, segments, usable_segment,
+};
 pub use phalanx_sentences as sentences;
 
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -18,6 +18,8 @@ pub struct Recovered {
     pub steps: u64,
     /// What an operator should read: what was cut, skipped, or decided otherwise.
     pub messages: Vec<String>,
+    /// What the journal no longer says: ends that were cut off.
+    pub losses: Vec<String>,
 }
 
 /// Reads the newest usable segment, cutting a torn end with a message, and replays it.
@@ -34,6 +36,7 @@ pub fn recover(dir: &Path, config: Config) -> Result<Recovered, JournalError> {
         last_at: Timestamp(0),
         steps: 0,
         messages: Vec::new(),
+        losses: Vec::new(),
     };
     let Some(usable) = usable_segment(dir)? else { return Ok(nothing) };
     let mut messages: Vec<String> = usable
@@ -43,7 +46,7 @@ pub fn recover(dir: &Path, config: Config) -> Result<Recovered, JournalError> {
             format!("{} holds no complete step ({}); the one before is used", s.segment.path.display(), s.why)
         })
         .collect();
-    messages.extend(repair(&usable.segment.path)?);
+    let losses = repair(&usable.segment.path)?.into_iter().collect();
 
     let path = &usable.segment.path;
     let replay = match Replay::of(path, config, Mode::Decide)? {
@@ -63,6 +66,7 @@ pub fn recover(dir: &Path, config: Config) -> Result<Recovered, JournalError> {
         last_at: replay.last_at,
         steps: replay.steps,
         messages,
+        losses,
     })
 }
 

@@ -218,6 +218,14 @@ impl Bench {
         placement.slots[0].node.to_string()
     }
 
+    /// What `nodes` warns of.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        match self.ask(Verb::Nodes) {
+            Ok(Answer::Nodes(view)) => view.warnings,
+            other => panic!("{other:?}"),
+        }
+    }
+
     pub(crate) fn cancel(&self, id: JobId) -> String {
         self.done(Verb::Cancel { job: JobRef::Id(id) })
     }

@@ -99,6 +99,6 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
 }
 
 /// What others wrote, without characters that could steer a terminal.
-fn clean(text: &str) -> String {
+pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -28,6 +28,9 @@ pub(crate) fn list(page: &Page, view: &NodesView) -> String {
     let nodes = count(view.nodes.len() as u64, "node");
     let _ =
         writeln!(text, "\n{}", format!("{nodes}{declared}: {free}; isolation: {}", view.isolation).dimmed());
+    for warning in &view.warnings {
+        let _ = writeln!(text, "{} {}", "warning:".yellow(), clean(warning));
+    }
     for note in &view.notes {
         let _ = writeln!(text, "{} {}", "note:".cyan(), clean(note));
     }
@@ -105,8 +108,12 @@ fn holders(page: &Page, node: &NodeView) -> String {
     if node.held.len() > limit {
         parts.push(format!("and {} more", node.held.len() - limit));
     }
-    if !node.foreign.is_empty() {
-        parts.push(format!("others:{}", node.foreign));
+    let others = node.foreign.minus(node.unknown);
+    if !others.is_empty() {
+        parts.push(format!("others:{others}"));
+    }
+    if !node.unknown.is_empty() {
+        parts.push(format!("unknown use:{}", node.unknown));
     }
     parts.join(", ")
 }

@@ -12,7 +12,9 @@ use crate::show;
 pub(super) fn nodes(session: &Session) -> Result<ExitCode, Failure> {
     let Answer::Nodes(view) = session.ask(Ask::Nodes)? else { return Err(Failure::unexpected()) };
     let names = || view.nodes.iter().map(|node| node.name.to_string()).collect();
-    let body = serde_json::json!({ "items": view.nodes, "isolation": view.isolation, "notes": view.notes });
+    let body = serde_json::json!({
+        "items": view.nodes, "isolation": view.isolation, "notes": view.notes, "warnings": view.warnings
+    });
     session.out.show("NodeList", body, |page| show::nodes::list(page, &view), names)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -8,13 +8,17 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
+use phalanx_journal::JournalError;
 use phalanx_local::client;
 use phalanx_local::daemon::{UpError, UpOptions};
 use phalanx_local::protocol::{Answer, Verb as Ask};
 
+use owo_colors::OwoColorize as _;
+
 use super::Session;
 use crate::args::Up;
 use crate::failure::Failure;
+use crate::output;
 
 /// Longest wait for a daemon to answer after its start (it may replay a long journal), and to be gone.
 const START: Duration = Duration::from_secs(60);
@@ -53,6 +57,10 @@ fn failure(error: &UpError) -> Failure {
             let hint = format!("is {} yours to use? --state names another folder", path.display());
             Failure::unavailable(message, hint)
         }
+        UpError::Journal(JournalError::Damaged { .. }) => Failure::unavailable(
+            message,
+            "`phalanx doctor` shows what is damaged, `phalanx doctor --cut` cuts it off and keeps a copy",
+        ),
         UpError::Limits(_) => Failure::usage(message, ""),
         UpError::Journal(_) | UpError::History(_) => Failure::unavailable(message, "nothing was changed"),
     }
@@ -119,11 +127,18 @@ fn spawn(session: &Session, up: &Up, log: File) -> Result<Child, Failure> {
 
 fn ready(session: &Session, pid: u32) -> Result<ExitCode, Failure> {
     let root = session.paths.root().display().to_string();
-    let body = serde_json::json!({ "pid": pid, "state": root });
+    let warnings = match client::ask_once(&session.paths.socket(), Ask::Nodes) {
+        Ok(Answer::Nodes(view)) => view.warnings,
+        _ => Vec::new(),
+    };
+    let body = serde_json::json!({ "pid": pid, "state": root, "warnings": warnings });
     let page = |quiet: bool| {
         if quiet { String::new() } else { format!("the daemon runs (pid {pid}, state in {root})\n") }
     };
     session.out.show("Daemon", body, |p| page(p.quiet), || vec![pid.to_string()])?;
+    for warning in warnings {
+        output::print_error(&format!("{} {warning}\n", "warning:".yellow()));
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -3,6 +3,7 @@
 mod calendar;
 mod cluster;
 mod daemon;
+mod doctor;
 mod follow;
 mod jobs;
 mod kubernetes;
@@ -92,6 +93,7 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
         }
         Verb::Up(up) => daemon::up(&session, up),
         Verb::Down => daemon::down(&session),
+        Verb::Doctor(doctor) => doctor::doctor(&session, &doctor),
         Verb::Submit(submit) => submit::submit(&session, *submit),
         Verb::Run(run) => submit::run(&session, *run),
         Verb::Ps(ps) => jobs::ps(&session, &ps.verb),

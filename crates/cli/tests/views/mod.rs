@@ -243,6 +243,7 @@ pub fn nodes() -> NodesView {
         devices: 8,
         free,
         foreign: DeviceMask::EMPTY,
+        unknown: DeviceMask::EMPTY,
         cpu_milli: 192_000,
         cpu_free_milli: 160_500,
         memory_bytes: 2048 << 30,
@@ -270,6 +271,7 @@ pub fn nodes() -> NodesView {
         nodes: vec![first, second, host],
         isolation: "cgroup v2".to_owned(),
         notes: vec!["the NVML library is not there".to_owned()],
+        warnings: vec!["the journal was cut".to_owned()],
     }
 }
 

@@ -135,6 +135,43 @@ pub fn cpu_ms(dir: &Path) -> Option<u64> {
     processes::cpu_ms(record.process())
 }
 
+/// A member that has not ended, as its folder says. It is not asked.
+#[derive(Clone, Debug)]
+pub struct Inspected {
+    pub spec: MemberSpec,
+    pub shim: Process,
+    /// Its shim lives. Without it processes may be left: [`reap`].
+    pub is_alive: bool,
+    /// It was let through the gate.
+    pub is_released: bool,
+}
+
+/// Looks at the folder of a member. `None` if the member ended, never had a shim, or is of an earlier boot.
+///
+/// # Errors
+/// When the folder cannot be read.
+pub fn inspect(dir: &Path) -> io::Result<Option<Inspected>> {
+    if dir.join(EXIT_FILE).exists() {
+        return Ok(None);
+    }
+    let record: Option<Record> = protocol::read_json(dir, SHIM_FILE)?;
+    let spec: Option<MemberSpec> = protocol::read_json(dir, MEMBER_FILE)?;
+    let Some((record, spec)) = record.zip(spec) else { return Ok(None) };
+    if record.boot_id != processes::boot_id()? {
+        return Ok(None);
+    }
+    let shim = record.process();
+    Ok(Some(Inspected { spec, shim, is_alive: shim.is_alive(), is_released: record.released }))
+}
+
+/// What a member was told, also after its end.
+///
+/// # Errors
+/// When the folder cannot be read.
+pub fn spec_of(dir: &Path) -> io::Result<Option<MemberSpec>> {
+    protocol::read_json(dir, MEMBER_FILE)
+}
+
 /// Ends whatever is left of a member, its shim included, and removes its cgroups. Returns how many processes
 /// there were. They are found by cgroup and by the token in their environment; where there are no cgroups, a
 /// process escapes that dropped the token and outlived its parents.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use phalanx_model::MemberId;
+use phalanx_model::{MemberId, Slot};
 use serde::{Deserialize, Serialize};
 
 use crate::isolation::{CGROUP_ROOT, Isolation, Limits};
@@ -45,6 +45,9 @@ pub struct MemberSpec {
     pub term_grace_ms: u64,
     #[serde(default)]
     pub isolation: IsolationChoice,
+    /// What it holds: a daemon that lost its books reads it here. Older daemons wrote none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<Slot>,
 }
 
 /// A file that is opened as the owner and handed over as an open descriptor, whose number is in

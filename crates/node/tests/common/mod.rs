@@ -49,6 +49,7 @@ impl Bench {
             pids_max: None,
             term_grace_ms: 200,
             isolation: IsolationChoice::Best,
+            slot: None,
         };
         Self { root, spec }
     }

@@ -1,0 +1,63 @@
+//! The daemon of one machine.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+use phalanx_local::limits::LimitsGiven;
+use phalanx_spec::quantity::parse_memory;
+
+#[derive(Debug, Args)]
+pub(crate) struct Up {
+    /// Cluster file with declared nodes [default: the file that was given last, else this machine as found].
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) cluster: Option<PathBuf>,
+    /// Queue file: who may use how much, and who goes first [default: as it was in force last].
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) queues: Option<PathBuf>,
+    /// Use this machine as found, whatever was given before.
+    #[arg(long, conflicts_with = "cluster")]
+    pub(crate) found: bool,
+    #[command(flatten)]
+    pub(crate) limits: Limits,
+    /// Leave it running in the background; its messages go to daemon.log in the state folder.
+    #[arg(long)]
+    pub(crate) detach: bool,
+    /// Set on the process that `--detach` starts.
+    #[arg(long = "__detached", hide = true)]
+    pub(crate) detached: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// Cut the journal at its damage; the daemon must not run, and a copy of what is cut is kept beside it.
+    #[arg(long)]
+    pub(crate) cut: bool,
+    /// Take losses off the list once they were dealt with.
+    #[arg(long, conflicts_with = "cut")]
+    pub(crate) seen: bool,
+}
+
+/// Each is remembered: what is not given is as it was given last.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Limits (remembered)")]
+pub(crate) struct Limits {
+    /// Bytes of one user's jobs that have not ended [default: 64MiB].
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pending_per_user: Option<u64>,
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    parse_memory(text).map_err(|e| e.to_string())
+}
+
+impl Limits {
+    pub(crate) const fn given(&self) -> LimitsGiven {
+        LimitsGiven { pending_bytes_per_user: self.pending_per_user }
+    }
+
+    /// The same flags for another process.
+    pub(crate) fn flags(&self) -> Vec<String> {
+        let bytes = |flag: &str, bytes: Option<u64>| bytes.map(|bytes| format!("{flag}={bytes}"));
+        [bytes("--pending-per-user", self.pending_per_user)].into_iter().flatten().collect()
+    }
+}
