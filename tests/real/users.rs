@@ -191,3 +191,58 @@ fn secrets_of_a_submission_that_a_crash_cut_short_are_no_obstacle() {
     assert_eq!(bench.ended(id).state, "succeeded");
     assert_eq!(bench.said(id)["key"], "new");
 }
+
+/// Any user could name a class that preempts all others, any queue and any priority.
+#[test]
+fn ordinary_users_preempt_nobody_unless_the_queue_file_lets_them() {
+    if !is_root("ordinary_users_preempt_nobody_unless_the_queue_file_lets_them") {
+        return;
+    }
+    let mut bench = Bench::up_with(NODE_OF_8);
+    let of_class = |class: Option<&str>, priority: i32| {
+        let mut job = shell(1, "true");
+        job.turn.class = class.map(|class| phalanx_model::ClassName::new(class).unwrap());
+        job.priority = priority;
+        Verb::Submit { job: Box::new(job), secrets: env(&[]) }
+    };
+    let why = |bench: &Bench, verb: &Verb| match bench.ask_as(NOBODY, verb).as_slice() {
+        [Answer::Error(error)] if error.code == ErrorCode::Forbidden => {
+            format!("{}; {}", error.message, error.hint)
+        }
+        other => panic!("{other:?}"),
+    };
+    let told = why(&bench, &of_class(Some("serving"), 0));
+    assert!(told.contains("user nobody may not use class serving; "), "{told}");
+    assert!(told.ends_with("nobody may use opportunistic"), "{told}");
+    assert!(why(&bench, &of_class(None, i32::MAX)).contains("is above 0"));
+    let Verb::Submit { mut job, .. } = of_class(None, 0) else { panic!("a submission") };
+    job.queue = phalanx_model::QueueName::new("theirs").unwrap();
+    assert!(why(&bench, &Verb::DryRun { job }).contains("queue theirs is not in the queue file"));
+    // A job that names no class has one that preempts nobody. Operators may use all.
+    let id = submit_as_nobody(&bench, shell(1, "true"), &[]);
+    assert_eq!(bench.ended(id).class, "opportunistic");
+    assert!(bench.ask(of_class(Some("serving"), 1_000)).is_ok());
+
+    // A file lets a group in, and outlives the daemon.
+    let file = bench.path("queues.yaml");
+    let text = "queues: [{name: default, max_priority: 7}, {name: vision, users: [root]}]
+classes:
+- {name: serving, rank: 300, groups: ['65534']}
+- {name: training, rank: 200, users: [root]}
+";
+    fs::write(&file, text).unwrap();
+    bench.down();
+    bench.up_with_queues(&file);
+    bench.kill();
+    bench.up();
+    assert!(matches!(
+        bench.ask_as(NOBODY, &of_class(Some("serving"), 7)).as_slice(),
+        [Answer::Submitted { .. }]
+    ));
+    assert!(why(&bench, &of_class(Some("serving"), 8)).contains("above 7"));
+    assert!(why(&bench, &of_class(Some("training"), 0)).contains("users root may"));
+    let Verb::Submit { mut job, .. } = of_class(Some("serving"), 0) else { panic!("a submission") };
+    job.queue = phalanx_model::QueueName::new("vision").unwrap();
+    let told = why(&bench, &Verb::Submit { job, secrets: env(&[]) });
+    assert!(told.contains("may not submit to queue vision; users root may, and operators"), "{told}");
+}

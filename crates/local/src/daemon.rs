@@ -23,6 +23,7 @@ use phalanx_shell::{
 use phalanx_spec::{Preset, SharePolicy};
 
 use crate::Paths;
+use crate::access::Policy;
 use crate::checkpoints;
 use crate::cluster::{self, Cluster, ClusterError};
 use crate::hands::{self, Hands, Launched, Observed, Task};
@@ -117,6 +118,7 @@ pub(crate) struct Daemon {
     pub(crate) limits: Limits,
     pub(crate) pending: Arc<PendingBytes>,
     pub(crate) unknown: UnknownUse,
+    pub(crate) access: Policy,
     pub(crate) is_root: bool,
     next_job: AtomicU64,
 }
@@ -234,6 +236,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         limits,
         pending,
         unknown,
+        access: Policy::of(&facts),
         is_root: nix::unistd::geteuid().is_root(),
         next_job: AtomicU64::new(next_job),
     });

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod checkpoints;
 pub mod client;
 mod cluster;

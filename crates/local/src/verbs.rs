@@ -70,8 +70,9 @@ pub(crate) fn answer(
         },
         Verb::Submit { job, secrets } => submit(daemon, peer, *job, &secrets)?,
         Verb::DryRun { job } => {
-            let job = owned(daemon, peer, *job, 0);
+            let mut job = owned(daemon, peer, *job, 0);
             check_job(&job)?;
+            check_access(daemon, peer, &mut job)?;
             let map = daemon.map.clone();
             Answer::DryRun(daemon.engine.look(move |e| views::dry_run(e, &map, &job))?)
         }
@@ -165,8 +166,9 @@ fn submit(
         let message = "this daemon runs without root rights and starts jobs of its own user only";
         return Err(refuse(ErrorCode::Forbidden, message, "run `phalanx up` as root to serve several users"));
     }
-    let job = owned(daemon, peer, job, daemon.next_job());
+    let mut job = owned(daemon, peer, job, daemon.next_job());
     check_job(&job)?;
+    check_access(daemon, peer, &mut job)?;
     check_secrets(&job, secrets)?;
     if let Some(existing) = daemon.known_key(&job) {
         return Ok(Answer::Submitted { job: existing, name: job.name.to_string(), existing: true });
@@ -200,6 +202,15 @@ fn submit(
             )),
         },
     }
+}
+
+/// Whether the peer may use the queue, the class and the priority of a job. Operators may, and so may the owner of a
+/// daemon that serves nobody else.
+fn check_access(daemon: &Daemon, peer: &Peer, job: &mut Job) -> Result<(), Failure> {
+    if peer.is_operator || !daemon.is_root {
+        return Ok(());
+    }
+    daemon.access.check(job).map_err(|refusal| refuse(ErrorCode::Forbidden, refusal.message, refusal.hint))
 }
 
 /// Counts a job among those of its owner, which have a limit: the journal lists them all at every start.

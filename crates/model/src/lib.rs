@@ -60,7 +60,7 @@ pub use plan::{Decision, Plan};
 pub use product::Product;
 pub use question::{Answer, Question};
 pub use queue::{
-    Amounts, Caps, Class, DecayedUsage, Delay, Queue, QueueOrder, QueueReport, Reclaim, Resource,
+    Access, Amounts, Caps, Class, DecayedUsage, Delay, Queue, QueueOrder, QueueReport, Reclaim, Resource,
     ResourceReport, SERVICE_LEVELS_DEFAULT_MS, SERVICE_LEVELS_MAX, Settings, ShapeQuota, ShapeReport,
 };
 pub use report::{

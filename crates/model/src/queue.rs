@@ -113,6 +113,39 @@ pub struct Queue {
     /// The order of gangs of one class in a queue; that of [`Settings::order`] if it says none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<QueueOrder>,
+    /// Who may submit to the queue and to those below it.
+    #[serde(default, skip_serializing_if = "Access::says_nothing")]
+    pub access: Access,
+}
+
+/// Who may use a queue or a class, where one daemon serves several users. A world that admits jobs checks it; the engine
+/// does not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Access {
+    /// Names or numbers of accounts; [`Access::ALL`] is every account.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub users: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    /// The highest priority of a job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority_max: Option<i32>,
+}
+
+impl Access {
+    /// Every account.
+    pub const ALL: &str = "*";
+
+    #[must_use]
+    pub fn says_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether it names accounts.
+    #[must_use]
+    pub const fn names_accounts(&self) -> bool {
+        !self.users.is_empty() || !self.groups.is_empty()
+    }
 }
 
 const fn weight_of_one() -> u64 {
@@ -133,6 +166,7 @@ impl Queue {
             shapes: Vec::new(),
             caps: Caps::default(),
             order: None,
+            access: Access::default(),
         }
     }
 }
@@ -261,6 +295,10 @@ pub struct Class {
     /// The longest time that gangs preempted for this class have to save work and exit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_max_ms: Option<u64>,
+    /// Who may use the class; if it names no accounts, every account if the class preempts no other, and otherwise
+    /// operators.
+    #[serde(default, skip_serializing_if = "Access::says_nothing")]
+    pub access: Access,
 }
 
 /// How far capacity is reclaimed from queues that borrowed it.
@@ -318,6 +356,7 @@ impl Default for Settings {
             may_preempt,
             min_run_ms,
             grace_max_ms,
+            access: Access::default(),
         };
         let classes = vec![
             class("serving", 300, false, true, 10 * MINUTE_MS, Some(30_000)),

@@ -2,7 +2,7 @@
 //! object, and options that are absent keep their values.
 
 use phalanx_model::{
-    Amounts, Class, ClassName, LevelName, Queue, QueueName, QueueOrder, Reclaim, Resource,
+    Access, Amounts, Class, ClassName, LevelName, Queue, QueueName, QueueOrder, Reclaim, Resource,
     SERVICE_LEVELS_MAX, ShapeQuota,
 };
 use phalanx_spec::quantity::parse_milli;
@@ -146,6 +146,7 @@ impl Parser {
                 may_preempt: true,
                 min_run_ms: 0,
                 grace_max_ms: None,
+                access: Access::default(),
             });
         }
         let class = class_of(classes, word, words)?;

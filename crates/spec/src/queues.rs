@@ -9,7 +9,7 @@ mod written;
 
 use std::collections::BTreeMap;
 
-use phalanx_model::{Class, ClassName, LevelName, Queue, QueueName, Reclaim, Settings, ShapeQuota};
+use phalanx_model::{Access, Class, ClassName, LevelName, Queue, QueueName, Reclaim, Settings, ShapeQuota};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ use crate::yaml;
 pub use amounts::AmountsFile;
 pub use order::{GpuHours, OrderWord};
 pub use preset::Preset;
-pub use scalar::{Depth, Percent, SpanFromZero, Weight, Worth};
+pub use scalar::{Account, Depth, Percent, SpanFromZero, Weight, Worth};
 
 /// Most queues in one file.
 pub const QUEUES_MAX: usize = 10_000;
@@ -138,6 +138,16 @@ pub struct QueueEntry {
     /// 4096, each the double of the one before it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub levels: Option<Vec<At<GpuHours>>>,
+    /// Accounts that may submit to it, by name or number; `'*'` is every account. It counts where one daemon serves
+    /// several users. Default: as the queue above it, or every account.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub users: Vec<At<Account>>,
+    /// Groups whose accounts may do so too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<At<Account>>,
+    /// Highest `priority` of jobs of these accounts. Default: as the queue above it, or 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_priority: Option<At<i32>>,
     /// Queues below it, among which it is divided again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub queues: Vec<Self>,
@@ -176,6 +186,16 @@ pub struct ClassFile {
     /// Longest time that jobs which make way for it have to save their work and end. Default: as long as they say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_max: Option<At<SpanFromZero>>,
+    /// Accounts that may submit jobs of this class, by name or number; `'*'` is every account. It counts where one daemon serves
+    /// several users. Default: every account if the class preempts no other, else none but operators.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub users: Vec<At<Account>>,
+    /// Groups whose accounts may do so too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<At<Account>>,
+    /// Highest `priority` of jobs of these accounts. Default: that of the queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_priority: Option<At<i32>>,
 }
 
 /// How far an operator may raise a job.
@@ -333,7 +353,18 @@ impl ClassFile {
             may_preempt: self.preempts.is_none_or(|said| said.value),
             min_run_ms: self.min_run.map_or(MIN_RUN_MS, |span| span.value.millis()),
             grace_max_ms: self.grace_max.map(|span| span.value.millis()),
+            access: access(&self.users, &self.groups, self.max_priority),
         }
+    }
+}
+
+/// Who may use a queue or a class.
+fn access(users: &[At<Account>], groups: &[At<Account>], max_priority: Option<At<i32>>) -> Access {
+    let names = |accounts: &[At<Account>]| accounts.iter().map(|account| account.value.0.clone()).collect();
+    Access {
+        users: names(users),
+        groups: names(groups),
+        priority_max: max_priority.map(|priority| priority.value),
     }
 }
 

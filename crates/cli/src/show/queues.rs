@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
 use phalanx_local::protocol::{QueueDetailView, QueueView, WaitingView};
-use phalanx_model::{Amounts, Queue, QueueOrder, QueueReport, Resource, ResourceReport, ShapeReport};
+use phalanx_model::{Access, Amounts, Queue, QueueOrder, QueueReport, Resource, ResourceReport, ShapeReport};
 
 use super::table::{Color, Grid, cell, dim};
 use super::time::span;
@@ -181,6 +181,10 @@ fn bounds(page: &Page, queue: &Queue) -> Vec<(&'static str, String)> {
         let levels: Vec<String> = levels.iter().map(hours).collect();
         all.push(("order", format!("least served first; levels at {} GPU-hours", levels.join(", "))));
     }
+    let access = access(&queue.access);
+    if !access.is_empty() {
+        all.push(("open to", access));
+    }
     let caps = queue.caps;
     let gangs = |n: u32, what: &str| format!("{} {what}", count(u64::from(n), "gang"));
     let caps: Vec<String> = [
@@ -196,6 +200,16 @@ fn bounds(page: &Page, queue: &Queue) -> Vec<(&'static str, String)> {
         all.push(("at most", caps.join(", ")));
     }
     all
+}
+
+/// `users ada, bob; groups vision; priority at most 10`.
+fn access(access: &Access) -> String {
+    let list = |word: &str, names: &[String]| {
+        (!names.is_empty()).then(|| format!("{word} {}", clean(&names.join(", "))))
+    };
+    let priority = access.priority_max.map(|max| format!("priority at most {max}"));
+    let said = [list("users", &access.users), list("groups", &access.groups), priority];
+    said.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 fn waiting(page: &Page, view: &QueueDetailView) -> String {

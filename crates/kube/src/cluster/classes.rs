@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use phalanx_model::{Class, ClassName, Input, Settings};
+use phalanx_model::{Access, Class, ClassName, Input, Settings};
 use phalanx_spec::Preset;
 
 use super::priorities::Priority;
@@ -59,6 +59,7 @@ impl Classes {
                 may_preempt: !priority.is_patient,
                 min_run_ms: 0,
                 grace_max_ms: grace_max_ms(priority),
+                access: Access::default(),
             })
         };
         let of_pods = self.seen.iter().filter_map(class);

@@ -39,7 +39,9 @@ pub(super) fn apply(
         let known: BTreeSet<QueueName> = e.queues().into_iter().map(|report| report.queue.name).collect();
         names.is_subset(&known)
     };
-    turn::apply(daemon, facts(settings, queues), are_there)?;
+    let facts = facts(settings, queues);
+    turn::apply(daemon, facts.clone(), are_there)?;
+    daemon.access.replace(&facts);
     let s = if count == 1 { "" } else { "s" };
     let by = &peer.owner.name;
     crate::say::say(&format!("{by} set {count} queue{s}"));

@@ -38,6 +38,31 @@ impl Worth {
     pub const MAX: u64 = 1_000_000;
 }
 
+/// A user or a group of the host: a name, a number, or `*` for all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account(pub String);
+
+impl Scalar for Account {
+    const ACCEPTED: &'static str = "the name or number of an account, or '*' for every account";
+
+    fn read(text: &str) -> Result<Self, String> {
+        const BYTES_MAX: usize = 256;
+        let is_name = |c: char| !c.is_control() && !c.is_whitespace() && !":,".contains(c);
+        if text.is_empty() || text.len() > BYTES_MAX || !text.chars().all(is_name) {
+            return Err(wrong(text, "is not an account"));
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    fn write(&self) -> String {
+        self.0.clone()
+    }
+
+    fn schema() -> Schema {
+        json_schema!({ "type": ["string", "integer"], "pattern": "^[^ :,]{1,256}$" })
+    }
+}
+
 /// A part in thousandths, from 0 to 1,000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Percent(pub u32);

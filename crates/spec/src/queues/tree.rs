@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use phalanx_model::{Amounts, Caps, Queue, QueueName, Resource, ShapeQuota};
 
 use super::amounts::shown;
-use super::{AmountsFile, DEPTH_MAX, QUEUES_MAX, QueueEntry, QueueFile, SHAPES_MAX, ShapeFile};
+use super::{AmountsFile, DEPTH_MAX, QUEUES_MAX, QueueEntry, QueueFile, SHAPES_MAX, ShapeFile, access};
 use crate::error::{Place, SpecError, listed, nearest};
 use crate::place::At;
 
@@ -171,6 +171,7 @@ impl QueueFile {
                 delay: entry.wait.map(|wait| wait.value.into()),
             },
             order: self.order(entry, is_leaf)?,
+            access: access(&entry.users, &entry.groups, entry.max_priority),
         })
     }
 

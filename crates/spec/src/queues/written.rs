@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use phalanx_model::{Class, Queue, QueueName, Settings, ShapeQuota};
 
 use super::{
-    AmountsFile, BoostFile, ClassFile, Depth, GpuHours, OrderWord, Percent, Preset, QueueEntry, QueueFile,
-    ShapeFile, SharePolicy, SpanFromZero, Weight, Worth,
+    Account, AmountsFile, BoostFile, ClassFile, Depth, GpuHours, OrderWord, Percent, Preset, QueueEntry,
+    QueueFile, ShapeFile, SharePolicy, SpanFromZero, Weight, Worth,
 };
 use crate::gpus::ModelName;
 use crate::place::At;
@@ -55,6 +55,9 @@ fn class(class: &Class) -> ClassFile {
         preempts: Some(class.may_preempt.into()),
         min_run: Some(SpanFromZero(ns(class.min_run_ms)).into()),
         grace_max: class.grace_max_ms.map(|ms| SpanFromZero(ns(ms)).into()),
+        users: accounts(&class.access.users),
+        groups: accounts(&class.access.groups),
+        max_priority: class.access.priority_max.map(At::from),
     }
 }
 
@@ -97,8 +100,15 @@ fn entry(queue: &Queue, children: &BTreeMap<&QueueName, Vec<&Queue>>) -> QueueEn
             let hours = |ms: &u64| GpuHours::of_device_ms(*ms).into();
             order.levels().iter().map(hours).collect()
         }),
+        users: accounts(&queue.access.users),
+        groups: accounts(&queue.access.groups),
+        max_priority: queue.access.priority_max.map(At::from),
         queues: below.map(|queue| entry(queue, children)).collect(),
     }
+}
+
+fn accounts(names: &[String]) -> Vec<At<Account>> {
+    names.iter().map(|name| Account(name.clone()).into()).collect()
 }
 
 fn shape(quota: &ShapeQuota) -> ShapeFile {
