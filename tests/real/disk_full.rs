@@ -17,7 +17,7 @@ struct Mount(PathBuf);
 impl Mount {
     fn new(at: &Path) -> Option<Self> {
         fs::create_dir_all(at).unwrap();
-        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"]).arg(at).output();
+        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=16m", "tmpfs"]).arg(at).output();
         if mount.is_ok_and(|out| out.status.success()) {
             return Some(Self(at.to_owned()));
         }
@@ -98,4 +98,70 @@ fn a_full_disk_refuses_new_work_and_loses_nothing() {
     assert_eq!(bench.get(running).exit_code, Some(9));
     drop(bench);
     drop(mount);
+}
+
+/// A rank filled the disk of the journal: its job could not be cancelled, and the daemon did not stop.
+#[test]
+fn a_rank_that_fills_the_disk_is_cancelled_and_the_daemon_stops() {
+    if !is_root("a_rank_that_fills_the_disk_is_cancelled_and_the_daemon_stops") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let disk = dir.path().join("disk");
+    let Some(mount) = Mount::new(&disk) else { return };
+    let mut bench = Bench::in_state(dir, &disk.join("state"), NODE_OF_8);
+    bench.up();
+    // Not its output, which is bounded: any file.
+    let file = disk.join("flood");
+    let flood = bench.submit(shell(
+        1,
+        &format!("echo up; while :; do head -c 65536 /dev/zero; done >> {}", file.display()),
+    ));
+    bench.await_state(flood, "running");
+    let full = || {
+        let error = bench.ask(Verb::Submit { job: Box::new(large("true")), secrets: BTreeMap::new() });
+        error.is_err_and(|e| e.to_string().contains("cannot keep room"))
+    };
+    until("a full disk", full);
+    // Cancel and exit go into the reserve.
+    bench.cancel(flood);
+    assert_eq!(bench.ended(flood).state, "cancelled");
+    assert!(bench.down().success());
+    fs::remove_file(file).unwrap();
+    // Its shim waited for room for the exit.
+    bench.await_nobody();
+    bench.up();
+    assert_eq!(bench.ended(bench.submit(large("true"))).state, "succeeded");
+    drop(bench);
+    drop(mount);
+}
+
+/// Nothing bounded what a rank writes to its output.
+#[test]
+fn the_output_of_a_rank_is_bounded_and_the_cut_is_marked() {
+    let mut bench = Bench::new(NODE_OF_8);
+    fs::create_dir_all(bench.paths.root()).unwrap();
+    fs::write(bench.paths.limits(), "{\"log_bytes_per_rank\": 1048576}").unwrap();
+    bench.up();
+    let done = bench.path("done");
+    let script = format!(
+        "seq 1 2000000; touch {}; while [ ! -e {0}.end ]; do sleep 0.02; done; echo last",
+        done.display()
+    );
+    let id = bench.submit(shell(1, &script));
+    bench.await_file("done");
+    let log = bench.member(id, 1, 0).join("output.log");
+    let on_disk = || phalanx_node::output::bytes_on_disk(&fs::metadata(&log).unwrap());
+    until("the cut", || on_disk() <= 1 << 20);
+    fs::write(bench.path("done.end"), "").unwrap();
+    assert_eq!(bench.ended(id).state, "succeeded");
+    let logs = bench.logs(id);
+    assert!(
+        logs[0].1.starts_with("[phalanx: ") && logs[0].1.ends_with(" bytes of output were cut here]"),
+        "{:?}",
+        logs[0]
+    );
+    let numbers: Vec<u32> = logs[1..logs.len() - 1].iter().map(|(_, line)| line.parse().unwrap()).collect();
+    assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "nothing in between is lost");
+    assert_eq!((numbers.last(), logs.last().unwrap().1.as_str()), (Some(&2_000_000), "last"));
 }

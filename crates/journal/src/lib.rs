@@ -41,5 +41,5 @@ pub use line::{LINE_BYTES_MAX, PART_BYTES};
 pub use read::{Contents, Next, Reader, open, read, read_from, segment_state};
 pub use repair::{cut_at_damage, repair};
 pub use segment::{Segment, Skipped, Usable, retain, segments, usable_segment};
-pub use storage::{FileStorage, Storage};
+pub use storage::{Allocate, FileStorage, RESERVE_BYTES, Storage};
 pub use write::Journal;

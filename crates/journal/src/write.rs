@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use phalanx_model::{Input, Outcome, Timestamp};
 
 use crate::format::{Part, RecordRef, missing_sync};
-use crate::storage::sync_dir;
+use crate::storage::{Allocate, give_back, sync_dir};
 use crate::{FORMAT, FileStorage, Header, JournalError, PART_BYTES, Storage, line, segment};
 
 /// Buffers keep this much between steps.
@@ -46,10 +46,27 @@ impl Journal {
     /// # Errors
     /// When the folder or file cannot be written; no segment is left behind then.
     pub fn create(dir: &Path, header: Header) -> Result<Self, JournalError> {
+        Self::create_allocating(dir, header, None)
+    }
+
+    /// As [`Self::create`], with room that is kept for what must be recorded on a full disk.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub fn create_allocating(
+        dir: &Path,
+        header: Header,
+        allocate: Option<Allocate>,
+    ) -> Result<Self, JournalError> {
         fs::create_dir_all(dir).map_err(JournalError::io("create the journal folder", dir))?;
-        let number = segment::segments(dir)?.last().map_or(1, |s| s.number.saturating_add(1));
+        let before = segment::segments(dir)?;
+        before.iter().for_each(|segment| give_back(&segment.path));
+        let number = before.last().map_or(1, |s| s.number.saturating_add(1));
         let path = segment::path_of(dir, number);
         let storage = FileStorage::create(&path).map_err(JournalError::io("create", &path))?;
+        let mut storage = storage.allocating(allocate);
+        // If there is no room now, new work is refused until there is.
+        drop(storage.reserve(0));
         let created = Self::with_storage(storage, &path, header).and_then(|journal| {
             sync_dir(dir).map_err(JournalError::io("sync the journal folder", dir))?;
             Ok(journal)
@@ -135,6 +152,15 @@ impl<S: Storage> Journal<S> {
         self.unsynced.shrink_to(KEPT_BYTES);
         self.buffer.shrink_to(KEPT_BYTES);
         Ok(())
+    }
+
+    /// Keeps room for what must be recorded even if the disk is full, besides room for these facts.
+    ///
+    /// # Errors
+    /// If there is no room: such new work should wait then.
+    pub fn reserve(&mut self, inputs: &[Input]) -> Result<(), JournalError> {
+        let more = line::length(&inputs)? as u64;
+        self.storage.reserve(more).map_err(JournalError::io("keep room behind", &self.path))
     }
 
     #[must_use]

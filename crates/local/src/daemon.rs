@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal};
 use phalanx_model::{
     Admin, Epoch, GangId, GangRecord, Input, Job, JobId, MemberId, MemberState, NodeName, SyncKind,
@@ -193,7 +194,8 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     launch::forget_secrets_but(paths, &unfinished(&recovered));
     let facts = compose(&cluster, given, &recovered, members);
 
-    let journal = Journal::create(&paths.journal(), Header::new(VERSION, epoch, unix_now()))?;
+    let header = Header::new(VERSION, epoch, unix_now());
+    let journal = Journal::create_allocating(&paths.journal(), header, Some(allocate))?;
     let pending = pending_bytes(&recovered);
     let world = |_: Handle| LocalWorld {
         paths: paths.clone(),
@@ -208,13 +210,14 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     let (mut pump, engine) = Pump::new(Engine::new(epoch, config), journal, unix_now, world);
     pump.begin(&facts)?;
     losses::remember_epoch(paths, epoch);
-    let pump = pump.rotating(&paths.journal(), epoch, config, SEGMENT_BYTES, SEGMENTS_KEPT);
+    let pump = pump.rotating(&paths.journal(), epoch, config, SEGMENT_BYTES, SEGMENTS_KEPT, Some(allocate));
     retain(&paths.journal(), SEGMENTS_KEPT)?;
 
     let hands = Hands {
         paths: paths.clone(),
         shim_exe: shim_exe(options)?,
         isolation: options.isolation.clone(),
+        limits,
         engine: engine.clone(),
         tasks,
         living: BTreeMap::new(),
@@ -327,6 +330,16 @@ pub(crate) fn lock(paths: &Paths) -> Result<File, UpError> {
             Err(TryLockError::WouldBlock) => return Err(UpError::AlreadyRunning(paths.root().to_owned())),
             Err(TryLockError::Error(e)) => return Err(at("lock", path)(e)),
         }
+    }
+}
+
+/// Room behind the end of the journal, which nobody else can take. Some filesystems cannot keep any.
+fn allocate(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    use nix::fcntl::{FallocateFlags, fallocate};
+    let number = |n: u64| i64::try_from(n).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge));
+    match fallocate(file, FallocateFlags::FALLOC_FL_KEEP_SIZE, number(offset)?, number(bytes)?) {
+        Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => Ok(()),
+        done => Ok(done?),
     }
 }
 

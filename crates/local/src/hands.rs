@@ -17,6 +17,7 @@ use phalanx_shell::Handle;
 use crate::Paths;
 use crate::env::launcher;
 use crate::launch::{self, Start};
+use crate::limits::Limits;
 use crate::say::say;
 
 /// How soon a shim that was adopted says the next thing it has to say.
@@ -73,6 +74,7 @@ pub(crate) struct Hands {
     pub(crate) paths: Paths,
     pub(crate) shim_exe: PathBuf,
     pub(crate) isolation: IsolationChoice,
+    pub(crate) limits: Limits,
     pub(crate) engine: Handle,
     pub(crate) tasks: Sender<Task>,
     pub(crate) living: BTreeMap<MemberId, Orders>,
@@ -162,7 +164,9 @@ impl Hands {
             &self.isolation,
             &self.shim_exe,
         );
-        let Some(spec) = spec else { return };
+        let Some(mut spec) = spec else { return };
+        let ranks = start.placement.slots.len().max(1) as u64;
+        spec.log_bytes_max = Some(self.limits.log_bytes_per_rank.min(self.limits.log_bytes_per_user / ranks));
         let dir = self.paths.member(member);
         // A start that a crash cut short left a folder and no process: it is begun again.
         if matches!(adopt(&dir), Ok(Found::NeverStarted)) {

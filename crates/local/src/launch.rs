@@ -129,6 +129,7 @@ pub(crate) fn member_spec(
         pids_max: None,
         term_grace_ms: LEFTOVER_GRACE_MS,
         isolation: isolation.clone(),
+        log_bytes_max: None,
         slot: Some(slot),
     })
 }

@@ -17,11 +17,25 @@ use crate::Paths;
 pub struct Limits {
     /// Bytes of one user's jobs that have not ended, as the journal holds them.
     pub pending_bytes_per_user: u64,
+    /// Bytes of output that are kept of one rank.
+    pub log_bytes_per_rank: u64,
+    /// Bytes of output that are kept of all ranks of one user.
+    pub log_bytes_per_user: u64,
+    /// Days that ended jobs are kept in the history, with their output.
+    pub keep_days: u64,
+    /// Bytes of output that are kept of all jobs; the output of jobs that ended first goes first.
+    pub keep_bytes: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { pending_bytes_per_user: 64 << 20 }
+        Self {
+            pending_bytes_per_user: 64 << 20,
+            log_bytes_per_rank: 64 << 20,
+            log_bytes_per_user: 4 << 30,
+            keep_days: 30,
+            keep_bytes: 16 << 30,
+        }
     }
 }
 
@@ -29,6 +43,10 @@ impl Default for Limits {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitsGiven {
     pub pending_bytes_per_user: Option<u64>,
+    pub log_bytes_per_rank: Option<u64>,
+    pub log_bytes_per_user: Option<u64>,
+    pub keep_days: Option<u64>,
+    pub keep_bytes: Option<u64>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -58,9 +76,13 @@ impl Limits {
     /// The remembered limits with those that are given now, which are remembered from now on.
     pub(crate) fn settle(paths: &Paths, given: &LimitsGiven) -> Result<Self, LimitsError> {
         let before = Self::remembered(paths)?;
-        let LimitsGiven { pending_bytes_per_user } = *given;
-        let now =
-            Self { pending_bytes_per_user: pending_bytes_per_user.unwrap_or(before.pending_bytes_per_user) };
+        let now = Self {
+            pending_bytes_per_user: given.pending_bytes_per_user.unwrap_or(before.pending_bytes_per_user),
+            log_bytes_per_rank: given.log_bytes_per_rank.unwrap_or(before.log_bytes_per_rank),
+            log_bytes_per_user: given.log_bytes_per_user.unwrap_or(before.log_bytes_per_user),
+            keep_days: given.keep_days.unwrap_or(before.keep_days),
+            keep_bytes: given.keep_bytes.unwrap_or(before.keep_bytes),
+        };
         if now != before {
             let path = paths.limits();
             write(&path, &now).map_err(|source| LimitsError::Io { doing: "write", path, source })?;

@@ -7,6 +7,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use phalanx_model::{JobId, MemberId};
+use phalanx_node::output;
 
 use crate::Paths;
 
@@ -49,6 +50,15 @@ pub(crate) fn find(
     Ok(found)
 }
 
+/// The logs of all attempts of a job.
+pub(crate) fn all(paths: &Paths, job: JobId) -> Vec<PathBuf> {
+    let list = |dir: &Path, prefix: &str| numbered(dir, prefix).unwrap_or_default();
+    let gangs = list(&paths.job(job), "gang-").into_iter();
+    let attempts = gangs.flat_map(|(gang, _)| list(&gang, "attempt-"));
+    let ranks = attempts.flat_map(|(attempt, _)| list(&attempt, "rank-"));
+    ranks.map(|(rank, _)| rank.join(crate::paths::LOG)).collect()
+}
+
 /// Folders named `prefixN`; none where there is no such folder.
 pub(crate) fn numbered(dir: &Path, prefix: &str) -> io::Result<Vec<(PathBuf, u32)>> {
     let entries = match fs::read_dir(dir) {
@@ -70,11 +80,13 @@ pub(crate) struct Follower {
     reader: Option<BufReader<File>>,
     tail: Option<u32>,
     partial: Vec<u8>,
+    /// What was cut off the beginning, as far as it was told.
+    cut: u64,
 }
 
 impl Follower {
     pub(crate) fn new(log: Log, tail: Option<u32>) -> Self {
-        Self { log, reader: None, tail, partial: Vec::new() }
+        Self { log, reader: None, tail, partial: Vec::new(), cut: 0 }
     }
 
     pub(crate) const fn member(&self) -> MemberId {
@@ -95,6 +107,18 @@ impl Follower {
             self.reader = Some(BufReader::new(file));
         }
         let Some(reader) = &mut self.reader else { return Ok(()) };
+        let cut = output::cut_bytes(&self.log.path);
+        if cut > self.cut {
+            let at = reader.stream_position()?;
+            if at < cut {
+                // The first line after a cut is most often a part of one.
+                reader.seek(SeekFrom::Start(cut))?;
+                self.partial.clear();
+                reader.skip_until(b'\n')?;
+                each(&format!("[phalanx: {} bytes of output were cut here]", cut - at))?;
+            }
+            self.cut = cut;
+        }
         loop {
             let room = LINE_BYTES_MAX.saturating_sub(self.partial.len() as u64);
             let got = reader.by_ref().take(room.max(1)).read_until(b'\n', &mut self.partial)?;
@@ -165,6 +189,34 @@ mod tests {
         assert_eq!(tail_of("a\nb\n", 9), "a\nb\n");
         assert_eq!(tail_of("", 3), "");
         assert_eq!(tail_of("a\nb\nc\n", 0), "");
+    }
+
+    #[test]
+    fn where_a_log_was_cut_a_reader_is_told_and_goes_on_behind_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let member = MemberId { gang: JobId(1).gang(0), attempt: 1, rank: 0 };
+        let line = |n: usize| format!("{n:>99}\n");
+        fs::write(&path, (0..100).map(line).collect::<String>()).unwrap();
+        let mut early = Follower::new(Log { member, path: path.clone() }, None);
+        let read = |follower: &mut Follower| {
+            let mut seen = Vec::new();
+            let each = |line: &str| {
+                seen.push(line.trim().to_owned());
+                Ok(())
+            };
+            follower.lines(true, each).unwrap();
+            seen
+        };
+        assert_eq!(read(&mut early).len(), 100);
+        assert!(output::cut(&path, 1_000).unwrap() > 0);
+        let mut late = Follower::new(Log { member, path: path.clone() }, None);
+        let seen = read(&mut late);
+        assert_eq!(seen[0], "[phalanx: 8192 bytes of output were cut here]");
+        assert_eq!(seen[1..], (82..100).map(|n| n.to_string()).collect::<Vec<_>>());
+        assert!(read(&mut early).is_empty(), "it has read what was cut");
+        let mut tail = Follower::new(Log { member, path }, Some(2));
+        assert_eq!(read(&mut tail), ["98", "99"]);
     }
 
     #[test]

@@ -8,6 +8,9 @@ use phalanx_model::{GangId, JobId, MemberId};
 /// The state folder of root's daemon, which serves every user.
 const SHARED: &str = "/var/lib/phalanx";
 
+/// The output of a rank, in its folder.
+pub(crate) const LOG: &str = "output.log";
+
 /// The state folder and what is in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
@@ -118,7 +121,7 @@ impl Paths {
 
     #[must_use]
     pub fn log(&self, member: MemberId) -> PathBuf {
-        self.member(member).join("output.log")
+        self.member(member).join(LOG)
     }
 
     #[must_use]

@@ -7,6 +7,7 @@
 
 pub mod isolation;
 pub mod member;
+pub mod output;
 mod processes;
 pub mod protocol;
 pub mod shim;

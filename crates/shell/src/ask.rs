@@ -18,7 +18,7 @@ pub enum PumpError {
 }
 
 type Look = Box<dyn FnOnce(&Engine) + Send>;
-type Reply = Box<dyn FnOnce(Result<(&Engine, &[Change]), &str>) + Send>;
+pub(crate) type Reply = Box<dyn FnOnce(Result<(&Engine, &[Change]), &str>) + Send>;
 
 pub(crate) enum Ask {
     /// Facts that nobody waits for.

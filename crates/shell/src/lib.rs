@@ -18,7 +18,7 @@ pub use recover::{Recovered, recover};
 pub use phalanx_cost as cost;
 pub use phalanx_engine::{Config, Engine, Free, VERSION};
 pub use phalanx_journal::{
-    Header, Journal, JournalError, cut_at_damage, retain, segment_state, segments, usable_segment,
+    Allocate, Header, Journal, JournalError, cut_at_damage, retain, segment_state, segments, usable_segment,
 };
 pub use phalanx_sentences as sentences;
 

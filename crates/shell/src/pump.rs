@@ -7,7 +7,7 @@ use phalanx_engine::Engine;
 use phalanx_journal::{FileStorage, Journal, JournalError, Storage};
 use phalanx_model::{Change, Effect, Input, Outcome, Timestamp, Wake};
 
-use crate::ask::{self, Ask, Handle};
+use crate::ask::{self, Ask, Handle, Reply};
 use crate::rotate::Rotation;
 
 /// Messages taken into one step.
@@ -55,6 +55,9 @@ pub struct Pump<W, S = FileStorage> {
     pub(crate) metrics: Metrics,
     pub(crate) rotation: Option<Rotation<S>>,
 }
+
+/// Facts, and who waits until they are durable.
+type Requested = (Vec<Input>, Reply);
 
 enum Turn {
     GoOn,
@@ -126,6 +129,7 @@ impl<W: World, S: Storage> Pump<W, S> {
                 Ask::Stop => turn = Turn::Stop,
             }
         }
+        let replies = self.without_new_work_on_a_full_disk(replies);
         let now = (self.clock)();
         let due = self.wake.0.is_some_and(|at| at <= now);
         if inputs.is_empty() && replies.is_empty() && !due {
@@ -150,6 +154,24 @@ impl<W: World, S: Storage> Pump<W, S> {
         }
         self.rotate_if_large();
         turn
+    }
+
+    /// Refuses submissions while the journal cannot keep its reserve: cancels, stops and exits go on in it.
+    fn without_new_work_on_a_full_disk(&mut self, mut replies: Vec<Requested>) -> Vec<Requested> {
+        let is_new =
+            |(facts, _): &Requested| facts.iter().any(|fact| matches!(fact, Input::JobSubmitted { .. }));
+        if !replies.iter().any(is_new) {
+            return replies;
+        }
+        let facts = replies.iter().filter(|asked| is_new(asked)).flat_map(|(facts, _)| facts);
+        let facts: Vec<Input> = facts.cloned().collect();
+        let Some(Err(error)) = self.journal.as_mut().map(|journal| journal.reserve(&facts)) else {
+            return replies;
+        };
+        let refused: Vec<Reply> =
+            replies.extract_if(.., |asked| is_new(asked)).map(|(_, reply)| reply).collect();
+        self.refuse(&error, refused.into_iter());
+        replies
     }
 
     fn record_facts(&mut self, now: Timestamp, facts: &[Input]) -> Result<(), JournalError> {
@@ -201,11 +223,7 @@ impl<W: World, S: Storage> Pump<W, S> {
         }
     }
 
-    fn refuse(
-        &mut self,
-        error: &JournalError,
-        replies: impl Iterator<Item = Box<dyn FnOnce(Result<(&Engine, &[Change]), &str>) + Send>>,
-    ) {
+    fn refuse(&mut self, error: &JournalError, replies: impl Iterator<Item = Reply>) {
         self.metrics.journal_failures += 1;
         let why =
             format!("the journal cannot be written ({error}); free space on that disk, it is tried again");

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use phalanx_engine::{Config, Engine, VERSION};
-use phalanx_journal::{FileStorage, Header, Journal, JournalError, retain};
+use phalanx_journal::{Allocate, FileStorage, Header, Journal, JournalError, retain};
 use phalanx_model::{Epoch, Input, MemberId, MemberState, Outcome, SyncKind, Timestamp};
 
 use crate::pump::{Pump, World};
@@ -34,9 +34,11 @@ impl<W: World> Pump<W, FileStorage> {
         config: Config,
         segment_bytes: u64,
         segments_kept: usize,
+        allocate: Option<Allocate>,
     ) -> Self {
         let folder = dir.to_owned();
-        let create = move |epoch, now| Journal::create(&folder, Header::new(VERSION, epoch, now));
+        let create =
+            move |epoch, now| Journal::create_allocating(&folder, Header::new(VERSION, epoch, now), allocate);
         self.rotation = Some(Rotation {
             segment_bytes,
             epoch,

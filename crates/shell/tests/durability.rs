@@ -19,6 +19,8 @@ use phalanx_testkit::{gang, job, levels, node};
 struct Disk {
     full: Arc<AtomicBool>,
     unsyncable: Arc<AtomicBool>,
+    /// Nothing is left beyond the reserve.
+    low: Arc<AtomicBool>,
     bytes: Arc<Mutex<Vec<u8>>>,
 }
 
@@ -33,6 +35,10 @@ impl Storage for Disk {
 
     fn sync(&mut self) -> io::Result<()> {
         if self.unsyncable.load(Ordering::SeqCst) { Err(io::Error::from_raw_os_error(5)) } else { Ok(()) }
+    }
+
+    fn reserve(&mut self, _: u64) -> io::Result<()> {
+        if self.low.load(Ordering::SeqCst) { Err(io::Error::from_raw_os_error(28)) } else { Ok(()) }
     }
 
     fn truncate(&mut self, length: u64) -> io::Result<()> {
@@ -108,6 +114,20 @@ fn accepted(running: &Running, id: u64) -> Result<bool, PumpError> {
 
 fn next_start(running: &Running) -> Option<Effect> {
     running.effects.recv_timeout(Duration::from_secs(20)).ok()
+}
+
+#[test]
+fn without_room_for_more_than_the_reserve_submissions_are_refused_and_cancels_go_through() {
+    let running = start();
+    assert!(accepted(&running, 1).unwrap());
+    assert!(next_start(&running).is_some());
+    running.disk.low.store(true, Ordering::SeqCst);
+    let error = accepted(&running, 2).unwrap_err().to_string();
+    assert!(error.contains("cannot keep room") && error.contains("free space"), "{error}");
+    let cancel = vec![Input::CancelRequested { job: phalanx_model::JobId(1), by: "ada".to_owned() }];
+    running.handle.request(cancel, |_, _| ()).unwrap();
+    running.disk.low.store(false, Ordering::SeqCst);
+    assert!(accepted(&running, 3).unwrap());
 }
 
 #[test]
@@ -296,7 +316,7 @@ fn a_large_journal_is_begun_anew_and_nothing_is_lost() {
     let engine = Engine::new(Epoch(1), Config::default());
     let (mut pump, handle) = Pump::new(engine, journal, clock, |engine| Obliging { engine });
     pump.begin(&listing()).unwrap();
-    let pump = pump.rotating(dir.path(), Epoch(1), Config::default(), 20_000, 3);
+    let pump = pump.rotating(dir.path(), Epoch(1), Config::default(), 20_000, 3, None);
     let pumping = std::thread::spawn(move || pump.run());
     for id in 1..=40 {
         let ok =

@@ -44,6 +44,18 @@ pub(crate) struct Limits {
     /// Bytes of one user's jobs that have not ended [default: 64MiB].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pending_per_user: Option<u64>,
+    /// Bytes of output that are kept of one rank; older output is cut off [default: 64MiB].
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    log_per_rank: Option<u64>,
+    /// Bytes of output that are kept of all ranks of one user [default: 4GiB].
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    log_per_user: Option<u64>,
+    /// Days that ended jobs are kept in the history, with their output [default: 30].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=36_500))]
+    keep_days: Option<u64>,
+    /// Bytes of output that are kept of all jobs; that of jobs that ended first goes first [default: 16GiB].
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    keep_bytes: Option<u64>,
 }
 
 fn size(text: &str) -> Result<u64, String> {
@@ -52,12 +64,25 @@ fn size(text: &str) -> Result<u64, String> {
 
 impl Limits {
     pub(crate) const fn given(&self) -> LimitsGiven {
-        LimitsGiven { pending_bytes_per_user: self.pending_per_user }
+        LimitsGiven {
+            pending_bytes_per_user: self.pending_per_user,
+            log_bytes_per_rank: self.log_per_rank,
+            log_bytes_per_user: self.log_per_user,
+            keep_days: self.keep_days,
+            keep_bytes: self.keep_bytes,
+        }
     }
 
     /// The same flags for another process.
     pub(crate) fn flags(&self) -> Vec<String> {
-        let bytes = |flag: &str, bytes: Option<u64>| bytes.map(|bytes| format!("{flag}={bytes}"));
-        [bytes("--pending-per-user", self.pending_per_user)].into_iter().flatten().collect()
+        let flag = |flag: &str, number: Option<u64>| number.map(|number| format!("{flag}={number}"));
+        let flags = [
+            flag("--pending-per-user", self.pending_per_user),
+            flag("--log-per-rank", self.log_per_rank),
+            flag("--log-per-user", self.log_per_user),
+            flag("--keep-days", self.keep_days),
+            flag("--keep-bytes", self.keep_bytes),
+        ];
+        flags.into_iter().flatten().collect()
     }
 }

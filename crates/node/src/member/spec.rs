@@ -45,6 +45,9 @@ pub struct MemberSpec {
     pub term_grace_ms: u64,
     #[serde(default)]
     pub isolation: IsolationChoice,
+    /// Bytes of output that are kept; the shim cuts off the beginning of what is more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_bytes_max: Option<u64>,
     /// What it holds: a daemon that lost its books reads it here. Older daemons wrote none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slot: Option<Slot>,

@@ -15,6 +15,7 @@ use phalanx_model::Exit;
 use super::check::{self, Failure, Prepared};
 use super::complain;
 use crate::member::MemberSpec;
+use crate::output;
 use crate::processes::{self, Process};
 use crate::protocol::{self, Command, EXIT_FILE, Record, SHIM_FILE, ShimEvent, TOKEN_VARIABLE};
 use crate::sys::{self, ChildSetup, Wait};
@@ -22,6 +23,8 @@ use crate::sys::{self, ChildSetup, Wait};
 /// Between two looks at what a rank left behind; doubles up to the second.
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
 const LOOK_PAUSE_MAX: Duration = Duration::from_millis(500);
+/// Between two looks at how much output there is.
+const MEASURE_PAUSE: Duration = Duration::from_millis(500);
 /// Until an exit that could not be written (a full disk) is tried again.
 const SAVE_PAUSE: Duration = Duration::from_secs(1);
 /// How long a daemon may take to hear the last event.
@@ -37,6 +40,8 @@ pub(super) struct Shim {
     /// Not yet told to the connections.
     events: Vec<ShimEvent>,
     kill_asked: bool,
+    /// When its output is measured next.
+    measure_at: Instant,
 }
 
 enum Stage {
@@ -77,6 +82,7 @@ impl Shim {
             notes: Vec::new(),
             events: Vec::new(),
             kill_asked: false,
+            measure_at: start,
         };
         match prepared {
             Ok(prepared) => {
@@ -116,7 +122,8 @@ impl Shim {
     pub(super) fn wake_at(&self) -> Option<Instant> {
         match &self.stage {
             Stage::Gate { until, .. } => Some(*until),
-            Stage::Starting | Stage::Running { .. } => None,
+            Stage::Starting => None,
+            Stage::Running { .. } => self.spec.log_bytes_max.map(|_| self.measure_at),
             Stage::Draining { look_at, .. } => Some(*look_at),
             Stage::Over { unsaved: Some(_), save_at, .. } => Some(*save_at),
             Stage::Over { flush_until, .. } => Some(*flush_until),
@@ -153,6 +160,7 @@ impl Shim {
     pub(super) fn advance(&mut self) {
         let (childless, rank_exit) = self.collect_children();
         let now = Instant::now();
+        self.bound_output(now);
         match &mut self.stage {
             Stage::Gate { until, .. } if now >= *until => {
                 let why = format!("no release came within {} ms", self.spec.gate_deadline_ms);
@@ -171,6 +179,20 @@ impl Shim {
             Stage::Draining { look_at, .. } if childless || now >= *look_at => self.drain(childless),
             Stage::Over { unsaved: Some(_), save_at, .. } if now >= *save_at => self.save(),
             _ => {}
+        }
+    }
+
+    /// Cuts output that is more than is kept: half of that stays, so that not every look cuts.
+    fn bound_output(&mut self, now: Instant) {
+        let Some(max) = self.spec.log_bytes_max.filter(|_| now >= self.measure_at) else { return };
+        if !matches!(self.stage, Stage::Running { .. } | Stage::Draining { .. }) {
+            return;
+        }
+        self.measure_at = now + MEASURE_PAUSE;
+        let log = &self.spec.log_path;
+        let is_over = std::fs::metadata(log).is_ok_and(|meta| output::bytes_on_disk(&meta) > max);
+        if is_over && let Err(e) = output::cut(log, max / 2) {
+            complain(&format!("cannot cut the output: {e}"));
         }
     }
 

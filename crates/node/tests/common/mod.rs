@@ -49,6 +49,7 @@ impl Bench {
             pids_max: None,
             term_grace_ms: 200,
             isolation: IsolationChoice::Best,
+            log_bytes_max: None,
             slot: None,
         };
         Self { root, spec }
