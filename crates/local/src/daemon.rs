@@ -416,8 +416,12 @@ fn unfinished(recovered: &Recovered) -> BTreeSet<JobId> {
 /// What the jobs of each user take that have not ended.
 fn pending_bytes(recovered: &Recovered) -> Arc<PendingBytes> {
     let pending = PendingBytes::default();
-    for (job, _) in records(recovered).filter(|(_, r)| !r.is_finished()) {
-        pending.count(job.id, job.owner.uid, verbs::job_bytes(job));
+    for fact in &recovered.facts {
+        if let Input::JobObserved { job, gangs } = fact
+            && !gangs.iter().all(GangRecord::is_finished)
+        {
+            pending.count(job.id, job.owner.uid, verbs::job_bytes(job));
+        }
     }
     Arc::new(pending)
 }

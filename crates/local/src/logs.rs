@@ -107,21 +107,18 @@ impl Follower {
             self.reader = Some(BufReader::new(file));
         }
         let Some(reader) = &mut self.reader else { return Ok(()) };
-        let cut = output::cut_bytes(&self.log.path);
-        if cut > self.cut {
-            let at = reader.stream_position()?;
-            if at < cut {
-                // The first line after a cut is most often a part of one.
-                reader.seek(SeekFrom::Start(cut))?;
-                self.partial.clear();
-                reader.skip_until(b'\n')?;
-                each(&format!("[phalanx: {} bytes of output were cut here]", cut - at))?;
-            }
-            self.cut = cut;
+        if Self::skip_cut(&self.log.path, reader, &mut self.cut, &mut each)? {
+            self.partial.clear();
         }
         loop {
             let room = LINE_BYTES_MAX.saturating_sub(self.partial.len() as u64);
             let got = reader.by_ref().take(room.max(1)).read_until(b'\n', &mut self.partial)?;
+            if self.partial.first() == Some(&0) && output::cut_bytes(&self.log.path) > self.cut {
+                // It was cut under the reader's hands: what was read is a hole.
+                self.partial.clear();
+                Self::skip_cut(&self.log.path, reader, &mut self.cut, &mut each)?;
+                continue;
+            }
             let whole = self.partial.last() == Some(&b'\n') || self.partial.len() as u64 >= LINE_BYTES_MAX;
             if whole || (got == 0 && last && !self.partial.is_empty()) {
                 let line = String::from_utf8_lossy(&self.partial);
@@ -131,6 +128,29 @@ impl Follower {
                 return Ok(());
             }
         }
+    }
+
+    /// Goes behind what was cut off the log, if the reader is not there yet, and tells that it does.
+    fn skip_cut(
+        log: &Path,
+        reader: &mut BufReader<File>,
+        told: &mut u64,
+        each: &mut impl FnMut(&str) -> io::Result<()>,
+    ) -> io::Result<bool> {
+        let cut = output::cut_bytes(log);
+        if cut <= *told {
+            return Ok(false);
+        }
+        *told = cut;
+        let at = reader.stream_position()?;
+        if at >= cut {
+            return Ok(false);
+        }
+        // The first line after a cut is most often a part of one.
+        reader.seek(SeekFrom::Start(cut))?;
+        reader.skip_until(b'\n')?;
+        each(&format!("[phalanx: {} bytes of output were cut here]", cut - at))?;
+        Ok(true)
     }
 
     pub(crate) fn pause() {

@@ -268,8 +268,8 @@ fn a_torn_tail_is_cut_with_a_message() {
     let bytes = std::fs::read(&segment).unwrap();
     std::fs::write(&segment, &bytes[..bytes.len() - 7]).unwrap();
     let recovered = recover(dir.path(), Config::default()).unwrap();
-    assert_eq!(recovered.messages.len(), 1, "{:?}", recovered.messages);
-    assert!(recovered.messages[0].contains("damaged"), "{:?}", recovered.messages);
+    assert_eq!(recovered.losses.len(), 1, "{:?}", recovered.losses);
+    assert!(recovered.losses[0].contains("damaged"), "{:?}", recovered.losses);
     assert_eq!(recovered.steps, 8, "the facts of the last step are whole");
     // The second time there is nothing left to cut.
     assert!(recover(dir.path(), Config::default()).unwrap().messages.is_empty());
