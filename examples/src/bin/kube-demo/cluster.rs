@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use phalanx_controlplane::{Api, ControlPlane, Fleet, GPU, Options};
+use phalanx_examples::phalanx::{TOPOLOGIES, define, program};
 use phalanx_examples::stage::Stage;
 use phalanx_examples::until::until;
 use phalanx_examples::v100::{PRODUCT, Seat, Site};
-use phalanx_kube::crd;
 use serde_json::{Value, json};
 
 /// As the fleet names its first two.
@@ -20,8 +20,6 @@ pub(crate) const REGULAR: &str = "tensorflow-4-vgg16";
 /// Of each worker: images are decoded on them. kube-scheduler spreads what asks for CPUs.
 pub(crate) const CPUS: &str = "8";
 
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-const TOPOLOGIES: &str = "/apis/phalanx.dev/v1alpha1/nodetopologies";
 const MPI_JOBS: &str = "/apis/kubeflow.org/v1/namespaces/default/mpijobs";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
@@ -33,13 +31,7 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) fn start(stage: &Stage, site: &Site) -> Result<Self, String> {
-        let phalanx = std::env::current_exe().map_err(|e| e.to_string())?.with_file_name("phalanx");
-        if !phalanx.exists() {
-            return Err(format!(
-                "{} is not built; `make kube-demo` builds all that it needs",
-                phalanx.display()
-            ));
-        }
+        let phalanx = program("kube-demo")?;
         let wait = stage.wait("the control plane starts", None);
         let plane = ControlPlane::start(&Options {
             controller_manager: true,
@@ -147,10 +139,7 @@ impl Drop for Cluster {
 
 /// Our definitions, and of each node what an agent would have found there.
 fn describe(api: &Api, site: &Site) -> Result<(), String> {
-    for (_, document) in crd::documents().map_err(|e| e.to_string())? {
-        api.post_yaml(DEFINITIONS, &document).map_err(|e| e.to_string())?;
-    }
-    until("the definitions to be served", || Ok(api.get(TOPOLOGIES).is_ok().then_some(())))?;
+    define(api)?;
     for node in NODES {
         let object = json!({
             "apiVersion": "phalanx.dev/v1alpha1", "kind": "NodeTopology", "metadata": { "name": node },

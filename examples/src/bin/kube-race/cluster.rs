@@ -10,18 +10,16 @@ use std::time::Duration;
 use phalanx_controlplane::{
     ControlPlane, GPU, Image, OPEN_MPI, OPEN_MPI_SETTINGS, Options, missing_for_nodes, missing_for_open_mpi,
 };
+use phalanx_examples::phalanx::{define, program};
 use phalanx_examples::stage::Stage;
 use phalanx_examples::until::{until, within};
 use phalanx_examples::v100::{Seat, Site};
-use phalanx_kube::crd;
 use phalanx_kube::submit::{self, Launch, Trainer, Work, indexed};
 use serde_json::{Value, json};
 
 pub(crate) const NODES: [&str; 2] = ["real-0", "real-1"];
 pub(crate) const WORKERS: usize = 4;
 
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-const TOPOLOGIES: &str = "/apis/phalanx.dev/v1alpha1/nodetopologies";
 const NAMESPACE: &str = "/api/v1/namespaces/default";
 const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 const WORKER: &str = include_str!("worker.c");
@@ -67,13 +65,7 @@ impl Cluster {
         if !missing.is_empty() {
             return Err(missing.join("; "));
         }
-        let phalanx = std::env::current_exe().map_err(|e| e.to_string())?.with_file_name("phalanx");
-        if !phalanx.exists() {
-            return Err(format!(
-                "{} is not built; `make kube-race` builds all that it needs",
-                phalanx.display()
-            ));
-        }
+        let phalanx = program("kube-race")?;
         let wait = stage.wait("the control plane and two nodes start", None);
         let plane = ControlPlane::start(&Options {
             controller_manager: true,
@@ -99,11 +91,7 @@ impl Cluster {
 
     /// Our definitions, the scheduler, and an agent for each node that hands out its devices.
     fn serve(&mut self, phalanx: &Path, site: &Site) -> Result<(), String> {
-        let api = self.plane.api();
-        for (_, document) in crd::documents().map_err(|e| e.to_string())? {
-            api.post_yaml(DEFINITIONS, &document).map_err(|e| e.to_string())?;
-        }
-        until("the definitions to be served", || Ok(api.get(TOPOLOGIES).is_ok().then_some(())))?;
+        define(self.plane.api())?;
         let kubeconfig = self.plane.kubeconfig().display().to_string();
         let mut commands = vec![("phalanx".to_owned(), vec!["scheduler".to_owned()])];
         for node in self.plane.nodes() {
