@@ -55,16 +55,24 @@ fn large(script: &str) -> Job {
     job
 }
 
-#[test]
-fn a_full_disk_refuses_new_work_and_loses_nothing() {
-    if !is_root("a_full_disk_refuses_new_work_and_loses_nothing") {
-        return;
+/// A daemon whose state folder is on a small disk of its own; nothing where that cannot be mounted.
+fn on_small_disk(test: &str) -> Option<(Bench, Mount)> {
+    if !is_root(test) {
+        return None;
     }
     let dir = tempfile::tempdir().unwrap();
     let disk = dir.path().join("disk");
-    let Some(mount) = Mount::new(&disk) else { return };
+    let mount = Mount::new(&disk)?;
     let mut bench = Bench::in_state(dir, &disk.join("state"), NODE_OF_8);
     bench.up();
+    Some((bench, mount))
+}
+
+#[test]
+fn a_full_disk_refuses_new_work_and_loses_nothing() {
+    let Some((mut bench, mount)) = on_small_disk("a_full_disk_refuses_new_work_and_loses_nothing") else {
+        return;
+    };
     let go = bench.path("go");
     let mut running = shell(2, &format!("while [ ! -e {} ]; do sleep 0.02; done; exit 9", go.display()));
     gang(&mut running).needs.devices = 4;
@@ -103,16 +111,13 @@ fn a_full_disk_refuses_new_work_and_loses_nothing() {
 /// A rank filled the disk of the journal: its job could not be cancelled, and the daemon did not stop.
 #[test]
 fn a_rank_that_fills_the_disk_is_cancelled_and_the_daemon_stops() {
-    if !is_root("a_rank_that_fills_the_disk_is_cancelled_and_the_daemon_stops") {
+    let Some((mut bench, mount)) =
+        on_small_disk("a_rank_that_fills_the_disk_is_cancelled_and_the_daemon_stops")
+    else {
         return;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let disk = dir.path().join("disk");
-    let Some(mount) = Mount::new(&disk) else { return };
-    let mut bench = Bench::in_state(dir, &disk.join("state"), NODE_OF_8);
-    bench.up();
+    };
     // Not its output, which is bounded: any file.
-    let file = disk.join("flood");
+    let file = mount.0.join("flood");
     let flood = bench.submit(shell(
         1,
         &format!("echo up; while :; do head -c 65536 /dev/zero; done >> {}", file.display()),

@@ -12,6 +12,7 @@ mod cluster;
 pub mod daemon;
 pub mod doctor;
 mod env;
+mod file;
 mod hands;
 pub mod history;
 mod launch;

@@ -10,6 +10,7 @@ use phalanx_model::JobId;
 use serde::{Deserialize, Serialize};
 
 use crate::Paths;
+use crate::file::replace;
 
 /// Limits that an operator may set. They are remembered in `limits.json` of the state folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,10 +60,7 @@ pub enum LimitsError {
 
 impl Limits {
     /// The remembered limits, or the defaults.
-    ///
-    /// # Errors
-    /// If the file cannot be read, or holds no limits.
-    pub fn remembered(paths: &Paths) -> Result<Self, LimitsError> {
+    fn remembered(paths: &Paths) -> Result<Self, LimitsError> {
         let path = paths.limits();
         match fs::read(&path) {
             Ok(text) => {
@@ -92,9 +90,7 @@ impl Limits {
 }
 
 fn write(path: &Path, limits: &Limits) -> io::Result<()> {
-    let next = path.with_extension("next");
-    fs::write(&next, serde_json::to_vec_pretty(limits)?)?;
-    fs::rename(next, path)
+    replace(path, &serde_json::to_string_pretty(limits)?)
 }
 
 /// Bytes of the jobs of each user that have not ended.

@@ -1,13 +1,13 @@
 //! What a state folder lost: kept where every verb can say it, until an operator has seen it.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 
 use phalanx_model::{Epoch, Timestamp};
 use phalanx_shell::unix_now;
 
 use crate::Paths;
+use crate::file::replace;
 use crate::say::say;
 
 /// Losses that are kept; older ones are dropped.
@@ -65,14 +65,6 @@ pub(crate) fn remember_epoch(paths: &Paths, epoch: Epoch) {
     if let Err(e) = replace(&paths.epoch(), &format!("{}\n", epoch.0)) {
         say(&format!("cannot write {}: {e}", paths.epoch().display()));
     }
-}
-
-fn replace(path: &std::path::Path, text: &str) -> io::Result<()> {
-    let next = path.with_extension("next");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(next, path)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ pub const IMAGE: &str = "docker.io/phalanx/busybox:1";
 /// An image with Open MPI and an SSH server, see [`Image::open_mpi`].
 pub const OPEN_MPI: &str = "docker.io/phalanx/open-mpi:1";
 /// What it consists of.
-pub(super) const OPEN_MPI_PACKAGES: [&str; 3] = ["openmpi-bin", "openssh-client", "openssh-server"];
+const OPEN_MPI_PACKAGES: [&str; 3] = ["openmpi-bin", "openssh-client", "openssh-server"];
 /// For ranks in pods of a small machine: they talk over the network of pods, nobody is bound to a core, and who waits lets
 /// others run.
 pub const OPEN_MPI_SETTINGS: [(&str, &str); 8] = [
@@ -61,7 +61,7 @@ const GROUP: &str = "root:x:0:\nnogroup:x:65534:\n";
 /// Nobody logs in with a password.
 const SHADOW: &str = "root:*:20000:0:99999:7:::\nsshd:!:20000::::::\n";
 const NAME_SERVICE: &str = "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\n";
-/// Of the archive and of the stream that is read.
+/// What is read of a layer at a time, in bytes.
 const BLOCK: usize = 1 << 16;
 
 /// An image that can be imported.
