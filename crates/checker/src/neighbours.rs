@@ -62,8 +62,10 @@ fn check_exclusive(gang: GangId, node: &Node, there: &[Member<'_>], found: &mut 
         .filter(|other| is_exclusive(gang) || is_exclusive(*other))
         .map(|other| format!("gang {other}"))
         .collect();
-    if is_exclusive(gang) && !node.foreign.is_empty() {
-        neighbours.push(format!("foreign use of devices {}", node.foreign));
+    // Facts may name devices that the node does not have.
+    let foreign = node.foreign.and(DeviceMask::first(node.machine.devices.len() as u32));
+    if is_exclusive(gang) && !foreign.is_empty() {
+        neighbours.push(format!("foreign use of devices {foreign}"));
     }
     let node = &node.name;
     found.extend(neighbours.into_iter().map(|other| Violation::NotAlone { gang, other, node: node.clone() }));

@@ -196,6 +196,8 @@ fn alone_on_a_node() {
     check(vec![(vec![alone()], sees!(NotAlone))], |starts| {
         seen(&levels(&["cluster", "leaf"]), &busy, starts)
     });
+    let busy_elsewhere = [node("a").path(["all", "l1"]).gpus(2).busy([7]).build()];
+    check(vec![(vec![alone()], None)], |starts| seen(&levels(&["cluster", "leaf"]), &busy_elsewhere, starts));
 }
 
 #[test]

@@ -67,8 +67,10 @@ pub fn any_node(name: &str, depth: usize) -> impl Strategy<Value = Node> + use<>
     let foreign = prop_oneof![3 => Just(0_u64), 1 => 0_u64..256];
     let path = proptest::collection::vec(select(DOMAINS.to_vec()), depth);
     let model = prop_oneof![Just("V100"), Just("H100 80GB")];
-    let sharing =
-        (prop_oneof![Just(0), Just(16 * GB), Just(80 * GB)], prop_oneof![3 => Just(0), 1 => Just(2_000)]);
+    // The compute that shares may have, and replicas.
+    let division =
+        prop_oneof![6 => Just((0, 0)), 2 => Just((2_000, 0)), 1 => Just((0, 1)), 1 => Just((0, 3))];
+    let sharing = (prop_oneof![Just(0), Just(16 * GB), Just(80 * GB)], division);
     // A resource that no node counts is unknown.
     let named = (0_u64..=8, proptest::option::weighted(0.2, 0_u64..=4));
     // The foreign use may exceed the capacity.
@@ -87,7 +89,8 @@ pub fn any_node(name: &str, depth: usize) -> impl Strategy<Value = Node> + use<>
                 .memory(memory)
                 .admin(admin)
                 .device_memory(sharing.0)
-                .share_limit(sharing.1)
+                .share_limit(sharing.1.0)
+                .replicas(sharing.1.1)
                 .has("nic", nics);
             if let Some(disks) = disks {
                 built = built.has("disk", disks);
@@ -270,6 +273,7 @@ fn any_part() -> impl Strategy<Value = Option<PartNeed>> {
         2 => share,
         1 => profile.prop_map(|name| PartNeed::Profile(name.to_owned())),
         1 => slice,
+        1 => Just(PartNeed::Replica),
     ];
     proptest::option::weighted(0.15, part)
 }
