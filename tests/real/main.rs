@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 mod calendar;
+mod clocks;
 mod conformance;
 mod declared;
 mod disk_full;

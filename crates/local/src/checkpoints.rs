@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use phalanx_model::{GangId, Input, Timestamp};
 
-use crate::Paths;
 use crate::daemon::Daemon;
 use crate::env::CHECKPOINTED;
 
@@ -17,9 +17,9 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Attempts that are watched, and what was told of each.
 type Watched = BTreeMap<(GangId, u32), Timestamp>;
 
-pub(crate) fn start(daemon: &Arc<Daemon>) {
+pub(crate) fn start(daemon: &Arc<Daemon>) -> io::Result<()> {
     let mut watched = Watched::new();
-    Daemon::watch(daemon, EVERY, move |daemon| look(daemon, &mut watched));
+    Daemon::watch(daemon, "checkpoints", EVERY, move |daemon| look(daemon, &mut watched))
 }
 
 /// Attempts that ended since the last look are looked at once more: a gang saves its work when it has to make way.
@@ -40,7 +40,7 @@ fn look(daemon: &Daemon, watched: &mut Watched) -> bool {
     let ended = known.into_iter().filter(|attempt| !next.contains_key(attempt)).collect::<Vec<_>>();
     for (gang, attempt) in next.keys().copied().chain(ended) {
         let told = next.get(&(gang, attempt)).or_else(|| watched.get(&(gang, attempt))).copied();
-        let touched = touched_at(&daemon.paths, gang, attempt);
+        let touched = touched_at(daemon, gang, attempt);
         if let Some(at) = touched.filter(|at| *at > told.unwrap_or_default()) {
             facts.push(((gang, attempt), at));
         }
@@ -55,9 +55,9 @@ fn look(daemon: &Daemon, watched: &mut Watched) -> bool {
 }
 
 /// When it was touched; never in the future, whatever the file says.
-fn touched_at(paths: &Paths, gang: GangId, attempt: u32) -> Option<Timestamp> {
-    let file = fs::metadata(paths.attempt(gang, attempt).join(CHECKPOINTED)).ok()?;
+fn touched_at(daemon: &Daemon, gang: GangId, attempt: u32) -> Option<Timestamp> {
+    let file = fs::metadata(daemon.paths.attempt(gang, attempt).join(CHECKPOINTED)).ok()?;
     let since = file.modified().ok()?.duration_since(SystemTime::UNIX_EPOCH).ok()?;
     let at = Timestamp(u64::try_from(since.as_millis()).ok()?);
-    (at > Timestamp(0)).then(|| at.min(phalanx_shell::unix_now()))
+    (at > Timestamp(0)).then(|| daemon.clock.of_wall(at).min(daemon.clock.now()))
 }

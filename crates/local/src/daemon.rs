@@ -19,13 +19,13 @@ use phalanx_model::{
 use phalanx_node::IsolationChoice;
 use phalanx_shell::{
     Config, Engine, Handle, Header, Journal, JournalError, Pump, Recovered, VERSION, recover, retain,
-    unix_now,
 };
 use phalanx_spec::{Preset, SharePolicy};
 
 use crate::Paths;
 use crate::access::Policy;
 use crate::checkpoints;
+use crate::clock::Clock;
 use crate::cluster::{self, Cluster, ClusterError};
 use crate::hands::{self, Hands, Launched, Observed, Task};
 use crate::history::HistoryError;
@@ -40,6 +40,7 @@ use crate::say::say;
 use crate::server;
 use crate::sessions;
 use crate::spot::Meter;
+use crate::threads;
 use crate::upkeep;
 use crate::verbs::{self, tell::MetricNames};
 use crate::views::{self, Map};
@@ -89,6 +90,10 @@ pub enum UpError {
     AlreadyRunning(PathBuf),
     #[error("cannot {doing} {}: {source}", path.display())]
     Io { doing: &'static str, path: PathBuf, source: io::Error },
+    #[error(
+        "no thread can be started: {0}; the limit of the user or of the unit (`TasksMax`) may be reached"
+    )]
+    Thread(io::Error),
     #[error(transparent)]
     Cluster(#[from] ClusterError),
     #[error(transparent)]
@@ -111,6 +116,7 @@ pub(crate) struct Daemon {
     pub(crate) paths: Paths,
     pub(crate) map: Map,
     pub(crate) engine: Handle,
+    pub(crate) clock: Clock,
     pub(crate) epoch: u64,
     pub(crate) isolation: String,
     pub(crate) notes: Vec<String>,
@@ -136,7 +142,7 @@ impl Daemon {
     /// What an operator should know, wherever nodes are shown.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let losses = losses::unseen(&self.paths).into_iter().map(|loss| loss.what);
-        losses.chain(self.unknown.warnings()).collect()
+        losses.chain(self.unknown.warnings()).chain(self.clock.warning()).collect()
     }
 
     /// A job of the history that this owner submitted with this key. (The engine knows those of its books.)
@@ -147,15 +153,17 @@ impl Daemon {
     /// Looks again and again, on a thread of its own, until a look says that the engine answers no more.
     pub(crate) fn watch(
         daemon: &Arc<Self>,
+        name: &'static str,
         every: Duration,
         mut look: impl FnMut(&Self) -> bool + Send + 'static,
-    ) {
+    ) -> io::Result<()> {
         let daemon = Arc::clone(daemon);
-        std::thread::spawn(move || {
+        let watching = move || {
             while look(&daemon) {
                 std::thread::sleep(every);
             }
-        });
+        };
+        threads::vital(name, watching).map(drop)
     }
 
     pub(crate) fn stop(&self) {
@@ -185,16 +193,17 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     recovered.messages.iter().for_each(|m| say(m));
     cluster::keep_admin(&mut cluster, &admins(&recovered.facts));
 
-    let recorder = Recorder::open(&paths.history())?;
+    let clock = begin_clock(paths, &recovered);
+    let recorder = Recorder::open(&paths.history(), clock.clone())?;
     let epoch = Epoch(recovered.epoch.max(losses::last_epoch(paths).unwrap_or_default()).0 + 1);
-    let unknown = look_beyond_the_journal(paths, &mut recovered, &recorder, &mut cluster);
+    let unknown = look_beyond_the_journal(paths, &mut recovered, &recorder, &mut cluster, &clock);
     let (tasks, todo) = channel();
     let launched = launched(&recovered);
     let members = observe_members(paths, &recovered, &launched, &tasks);
     launch::forget_secrets_but(paths, &unfinished(&recovered));
     let facts = compose(&cluster, given, &recovered, members);
 
-    let header = Header::new(VERSION, epoch, unix_now());
+    let header = Header::new(VERSION, epoch, clock.now());
     let journal = Journal::create_allocating(&paths.journal(), header, Some(allocate))?;
     let pending = pending_bytes(&recovered);
     let world = |_: Handle| LocalWorld {
@@ -206,8 +215,10 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         meter: Meter::new(cluster.prices.clone(), records(&recovered)),
         pending: Arc::clone(&pending),
         epoch,
+        clock: clock.clone(),
     };
-    let (mut pump, engine) = Pump::new(Engine::new(epoch, config), journal, unix_now, world);
+    let time = clock.clone();
+    let (mut pump, engine) = Pump::new(Engine::new(epoch, config), journal, move || time.now(), world);
     pump.begin(&facts)?;
     losses::remember_epoch(paths, epoch);
     let pump = pump.rotating(&paths.journal(), epoch, config, SEGMENT_BYTES, SEGMENTS_KEPT, Some(allocate));
@@ -219,18 +230,20 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         isolation: options.isolation.clone(),
         limits,
         engine: engine.clone(),
+        clock: clock.clone(),
         tasks,
         living: BTreeMap::new(),
         launched,
         killed: BTreeSet::new(),
     };
-    std::thread::spawn(move || hands.run(&todo));
+    threads::vital("hands", move || hands.run(&todo)).map_err(no_thread)?;
     let newest = [recovered_ids(&recovered), recorder.newest_id()?, newest_folder(paths)];
     let next_job = newest.into_iter().max().unwrap_or(0) + 1;
     let daemon = Arc::new(Daemon {
         paths: paths.clone(),
         map: cluster.map,
         engine: engine.clone(),
+        clock: clock.clone(),
         epoch: epoch.0,
         isolation: options.isolation.detect().to_string(),
         notes: cluster.notes,
@@ -243,23 +256,30 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         is_root: nix::unistd::geteuid().is_root(),
         next_job: AtomicU64::new(next_job),
     });
-    let pumping = std::thread::spawn(move || pump.run());
-    stop_on(stop_signals, engine);
-    upkeep::start(&daemon);
-    checkpoints::start(&daemon);
-    sessions::start(&daemon);
-    UnknownUse::watch(&daemon);
+    let pumping = threads::vital("pump", move || pump.run()).map_err(no_thread)?;
+    stop_on(stop_signals, engine).map_err(no_thread)?;
+    for start in [upkeep::start, checkpoints::start, sessions::start, UnknownUse::watch] {
+        start(&daemon).map_err(no_thread)?;
+    }
     reconcile(&daemon);
 
     let listener = listen(paths)?;
     say(&format!("ready at {} (epoch {}, {})", paths.socket().display(), epoch.0, daemon.isolation));
     let serving = Arc::clone(&daemon);
-    std::thread::spawn(move || server::serve(&listener, &serving));
-    let metrics = pumping.join().unwrap_or_default();
+    threads::vital("server", move || server::serve(&listener, &serving)).map_err(no_thread)?;
+    let metrics = pumping.join().unwrap_or_default(); // It takes the process along if it panics.
     let _ = fs::remove_file(paths.socket());
     daemon.recorder.finish();
+    daemon.clock.keep(paths);
     say(&format!("stopped after {} steps; jobs go on", metrics.steps));
     Ok(())
+}
+
+/// The time goes on as the last daemon kept it where ranks may run: their deadlines are in it.
+fn begin_clock(paths: &Paths, recovered: &Recovered) -> Clock {
+    let is_whole = recovered.epoch > Epoch(0) && recovered.losses.is_empty();
+    let may_run = !is_whole || records(recovered).any(|(_, record)| record.holds_capacity());
+    Clock::begin(paths, recovered.last_at, may_run)
 }
 
 /// What the journal does not say: losses are told, living ranks are taken over, or what they hold is unknown use.
@@ -268,11 +288,12 @@ fn look_beyond_the_journal(
     recovered: &mut Recovered,
     recorder: &Recorder,
     cluster: &mut Cluster,
+    clock: &Clock,
 ) -> UnknownUse {
     recovered.losses.iter().for_each(|loss| losses::add(paths, loss));
     let loss = loss_of(paths, recovered, recorder);
     let is_lost = loss.is_some() || !recovered.losses.is_empty();
-    let found = orphans::take_over(paths, recovered, recorder, cluster, is_lost);
+    let found = orphans::take_over(paths, recovered, recorder, cluster, clock, is_lost);
     match loss {
         Some(loss) => losses::add(paths, &format!("{loss}; {}", found.summary())),
         None => found.surprise().iter().for_each(|surprise| losses::add(paths, surprise)),
@@ -360,11 +381,16 @@ fn block_stop_signals() -> SigSet {
     signals
 }
 
-fn stop_on(signals: SigSet, engine: Handle) {
-    std::thread::spawn(move || {
+fn stop_on(signals: SigSet, engine: Handle) -> io::Result<()> {
+    let waiting = move || {
         let _ = signals.wait();
         engine.stop();
-    });
+    };
+    threads::vital("signals", waiting).map(drop)
+}
+
+fn no_thread(source: io::Error) -> UpError {
+    UpError::Thread(source)
 }
 
 fn shim_exe(options: &UpOptions) -> Result<PathBuf, UpError> {

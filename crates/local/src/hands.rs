@@ -15,10 +15,12 @@ use phalanx_node::{Events, Found, HandleError, IsolationChoice, Orders, ShimEven
 use phalanx_shell::Handle;
 
 use crate::Paths;
+use crate::clock::Clock;
 use crate::env::launcher;
 use crate::launch::{self, Start};
 use crate::limits::Limits;
 use crate::say::say;
+use crate::threads;
 
 /// How soon a shim that was adopted says the next thing it has to say.
 const SAYS_ON: Duration = Duration::from_millis(100);
@@ -76,6 +78,7 @@ pub(crate) struct Hands {
     pub(crate) isolation: IsolationChoice,
     pub(crate) limits: Limits,
     pub(crate) engine: Handle,
+    pub(crate) clock: Clock,
     pub(crate) tasks: Sender<Task>,
     pub(crate) living: BTreeMap<MemberId, Orders>,
     /// Gangs of which one rank launches for all.
@@ -214,7 +217,7 @@ impl Hands {
         for member in self.living.keys().filter(|m| m.gang == gang && m.attempt == attempt) {
             let dir = self.paths.member(*member);
             // Both may take seconds. One that cannot be started is made up for by the next order.
-            let _ = std::thread::Builder::new().name(format!("end-{member}")).spawn(move || {
+            let _ = threads::single(format!("end-{member}"), move || {
                 if matches!(adopt(&dir), Err(phalanx_node::AdoptError::Silent { .. })) {
                     let _ = reap(&dir);
                 }
@@ -225,6 +228,7 @@ impl Hands {
     /// For ranks that poll instead of handling signals: the Unix time in seconds at which SIGTERM comes.
     fn announce_stop(&self, gang: GangId, attempt: u32, term_at: Timestamp) {
         let dir = self.paths.attempt(gang, attempt);
+        let term_at = self.clock.to_wall(term_at);
         // Replaced whole: whoever sees the file sees the time.
         let (next, file) = (dir.join("preempt_at.next"), dir.join("preempt_at"));
         let _ =
@@ -278,7 +282,7 @@ impl Hands {
             }
         };
         let name = format!("member-{member}");
-        if let Err(e) = std::thread::Builder::new().name(name).stack_size(256 << 10).spawn(listening) {
+        if let Err(e) = threads::listener(name, listening) {
             // Nobody would hear of its end: it is ended now, and reported only when it is gone.
             say(&format!("member {member} is ended: no thread to listen to it: {e}"));
             self.living.remove(&member);
@@ -293,7 +297,7 @@ impl Hands {
     /// Looks again and again at a member of which nothing is known, until something is.
     fn watch(&self, member: MemberId) {
         let (engine, tasks, paths) = (self.engine.clone(), self.tasks.clone(), self.paths.clone());
-        std::thread::spawn(move || {
+        let watching = move || {
             loop {
                 std::thread::sleep(LOOK_AGAIN);
                 match observe(&paths, member) {
@@ -313,7 +317,11 @@ impl Hands {
                     }
                 }
             }
-        });
+        };
+        if threads::listener(format!("watch-{member}"), watching).is_err() {
+            std::thread::sleep(LOOK_AGAIN);
+            let _ = self.tasks.send(Task::Watch { member });
+        }
     }
 
     /// The launcher of an MPI job ended: the ranks that held its slots end with it.

@@ -8,6 +8,7 @@
 mod access;
 mod checkpoints;
 pub mod client;
+mod clock;
 mod cluster;
 pub mod daemon;
 pub mod doctor;
@@ -29,6 +30,7 @@ mod say;
 mod server;
 mod sessions;
 mod spot;
+mod threads;
 mod upkeep;
 mod user;
 mod verbs;

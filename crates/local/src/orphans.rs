@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
@@ -12,9 +13,10 @@ use phalanx_model::{
     NodeName, Phase, Placement, Slot, Timestamp,
 };
 use phalanx_node::{Inspected, inspect, reap, spec_of};
-use phalanx_shell::{Recovered, unix_now};
+use phalanx_shell::Recovered;
 
 use crate::Paths;
+use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::daemon::Daemon;
 use crate::logs::numbered;
@@ -57,10 +59,11 @@ pub(crate) fn take_over(
     recovered: &mut Recovered,
     recorder: &Recorder,
     cluster: &Cluster,
+    clock: &Clock,
     is_lost: bool,
 ) -> Found {
     let mut books = books(recovered);
-    let mut search = Search { paths, recorder, cluster, books: &mut books, found: Found::default() };
+    let mut search = Search { paths, recorder, cluster, clock, books: &mut books, found: Found::default() };
     search.look_for_living();
     // A job that was not known to run is a sign of more that is not known.
     if is_lost || !search.found.taken_over.is_empty() {
@@ -115,6 +118,7 @@ struct Search<'a> {
     paths: &'a Paths,
     recorder: &'a Recorder,
     cluster: &'a Cluster,
+    clock: &'a Clock,
     books: &'a mut Books,
     found: Found,
 }
@@ -255,7 +259,7 @@ impl Search<'_> {
             if is_released {
                 Phase::Running { since: started }
             } else {
-                Phase::Starting { deadline: unix_now().plus(job.policy.start_deadline_ms) }
+                Phase::Starting { deadline: self.clock.now().plus(job.policy.start_deadline_ms) }
             }
         });
         let state = if is_released { MemberState::Running } else { MemberState::Requested };
@@ -296,7 +300,8 @@ impl Search<'_> {
         let file = self.paths.attempt(gang, attempt).join("master_port");
         let written = fs::metadata(file).and_then(|meta| meta.modified()).ok();
         let since = written.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-        since.and_then(|since| u64::try_from(since.as_millis()).ok()).map_or_else(unix_now, Timestamp)
+        let since = since.and_then(|since| u64::try_from(since.as_millis()).ok());
+        since.map_or_else(|| self.clock.now(), |since| self.clock.of_wall(Timestamp(since)))
     }
 }
 
@@ -467,11 +472,11 @@ impl UnknownUse {
     }
 
     /// Frees what ranks held that have ended since.
-    pub(crate) fn watch(daemon: &std::sync::Arc<Daemon>) {
+    pub(crate) fn watch(daemon: &std::sync::Arc<Daemon>) -> io::Result<()> {
         if daemon.unknown.living().is_empty() {
-            return;
+            return Ok(());
         }
-        Daemon::watch(daemon, LOOK, |daemon| {
+        Daemon::watch(daemon, "unknown use", LOOK, |daemon| {
             let known = daemon.unknown.living().clone();
             let living: Vec<Unknown> = known.iter().filter(|u| u.lives(&daemon.paths)).cloned().collect();
             let (is_over, changed) = (living.is_empty(), living.len() < known.len());
@@ -483,6 +488,6 @@ impl UnknownUse {
                 return daemon.engine.report(facts).is_ok() && !is_over;
             }
             !is_over
-        });
+        })
     }
 }

@@ -76,6 +76,12 @@ impl Paths {
         self.root.join("limits.json")
     }
 
+    /// How far the daemon's time is ahead of the boot clock.
+    #[must_use]
+    pub fn clock(&self) -> PathBuf {
+        self.root.join("clock")
+    }
+
     /// The last epoch of which the journal was durable.
     #[must_use]
     pub fn epoch(&self) -> PathBuf {

@@ -7,14 +7,15 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use phalanx_model::{Job, JobId};
-use phalanx_shell::unix_now;
+use phalanx_model::{Job, JobId, Timestamp};
 
+use crate::clock::Clock;
 use crate::history::{
     AttemptRow, EventRow, Filter, History, HistoryError, JobRow, MemberRow, Retention, Row,
 };
 use crate::protocol::{EventView, GangView, HistoryView, JobRef, JobView};
 use crate::say::say;
+use crate::threads;
 
 /// Rows written in one transaction at most.
 const BATCH_MAX: usize = 4_096;
@@ -34,6 +35,7 @@ pub(crate) struct Recorder {
     entries: Sender<Entry>,
     reader: Arc<Mutex<History>>,
     live: Arc<Mutex<BTreeMap<JobId, Vec<EventView>>>>,
+    clock: Clock,
 }
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -43,13 +45,16 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Recorder {
     /// Opens the history; a damaged one is set aside, with a message, and begun anew.
-    pub(crate) fn open(path: &Path) -> Result<Self, HistoryError> {
+    pub(crate) fn open(path: &Path, clock: Clock) -> Result<Self, HistoryError> {
         let (writer, message) = History::open_or_begin_anew(path)?;
         message.iter().for_each(|m| say(m));
         let reader = History::open(path)?;
         let (entries, todo) = channel();
-        std::thread::spawn(move || write_all(writer, &todo));
-        Ok(Self { entries, reader: Arc::new(Mutex::new(reader)), live: Arc::default() })
+        let of_writer = clock.clone();
+        threads::vital("history", move || write_all(writer, &todo, &of_writer)).map_err(|source| {
+            HistoryError::Io { doing: "start a thread for", path: path.to_owned(), source }
+        })?;
+        Ok(Self { entries, reader: Arc::new(Mutex::new(reader)), live: Arc::default(), clock })
     }
 
     pub(crate) fn newest_id(&self) -> Result<u64, HistoryError> {
@@ -58,7 +63,7 @@ impl Recorder {
 
     /// Records where a job stands; `view` without the submission, which comes as `job`.
     pub(crate) fn job(&self, view: JobView, job: Option<&Job>) {
-        let _ = self.entries.send(Entry::Rows(rows(view, job)));
+        let _ = self.entries.send(Entry::Rows(rows(view, job, self.clock.now())));
     }
 
     pub(crate) fn event(&self, job: JobId, view: EventView) {
@@ -174,7 +179,7 @@ fn view(row: &JobRow) -> Option<JobView> {
     serde_json::from_str(&row.spec_json).ok()
 }
 
-fn write_all(mut history: History, entries: &Receiver<Entry>) {
+fn write_all(mut history: History, entries: &Receiver<Entry>, clock: &Clock) {
     for first in entries {
         let mut rows = Vec::new();
         let mut after = Vec::new();
@@ -192,7 +197,7 @@ fn write_all(mut history: History, entries: &Receiver<Entry>) {
             match entry {
                 Entry::Rows(_) => {}
                 Entry::Prune { retention, done } => {
-                    let _ = done.send(history.prune(retention, unix_now()).map_err(|e| e.to_string()));
+                    let _ = done.send(history.prune(retention, clock.now()).map_err(|e| e.to_string()));
                 }
                 Entry::Finish { done } => {
                     let _ = done.send(());
@@ -203,10 +208,10 @@ fn write_all(mut history: History, entries: &Receiver<Entry>) {
 }
 
 /// A job's view as rows.
-fn rows(mut view: JobView, job: Option<&Job>) -> Vec<Row> {
+fn rows(mut view: JobView, job: Option<&Job>, now: Timestamp) -> Vec<Row> {
     view.job = job.map(|j| Box::new(j.clone()));
     view.events.clear();
-    let mut rows: Vec<Row> = view.gangs.iter().flat_map(|gang| gang_rows(&view, gang)).collect();
+    let mut rows: Vec<Row> = view.gangs.iter().flat_map(|gang| gang_rows(&view, gang, now)).collect();
     let slots = || view.gangs.iter().filter_map(|g| g.placement.as_ref()).flat_map(|p| &p.slots);
     let mut nodes: Vec<&str> = slots().map(|s| s.node.as_str()).collect();
     nodes.dedup();
@@ -235,11 +240,11 @@ fn rows(mut view: JobView, job: Option<&Job>) -> Vec<Row> {
     rows
 }
 
-fn gang_rows(view: &JobView, gang: &GangView) -> Vec<Row> {
+fn gang_rows(view: &JobView, gang: &GangView, now: Timestamp) -> Vec<Row> {
     if gang.placement.is_none() {
         return Vec::new();
     }
-    let at = gang.members.iter().any(|m| m.state == "exited").then(unix_now);
+    let at = gang.members.iter().any(|m| m.state == "exited").then_some(now);
     let (job, index, attempt) = (view.id, gang.id.index, gang.attempt);
     let mut rows = vec![Row::Attempt(AttemptRow {
         job,

@@ -12,6 +12,7 @@ use phalanx_model::Owner;
 use crate::daemon::Daemon;
 use crate::protocol::{Answer, ErrorCode, ErrorView, REQUEST_BYTES_MAX, Request, VERSION};
 use crate::say::say;
+use crate::threads;
 use crate::user;
 use crate::verbs;
 
@@ -76,7 +77,7 @@ pub(crate) fn serve(listener: &UnixListener, daemon: &Arc<Daemon>) {
             // A client that breaks off is its own affair.
             let _ = converse(stream, &peer, &daemon);
         };
-        if std::thread::Builder::new().name("client".to_owned()).spawn(conversation).is_err() {
+        if threads::single("client", conversation).is_err() {
             refuse(spare);
         }
     }

@@ -1,6 +1,7 @@
 //! Sessions: whether somebody works in them. Who uses CPU time uses the session, and so does who says so.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,9 +19,9 @@ const USED_CPU_MILLI: u128 = 20;
 /// When a session was looked at last, and the CPU time that it had used by then.
 type Watched = BTreeMap<JobId, (Instant, u64)>;
 
-pub(crate) fn start(daemon: &Arc<Daemon>) {
+pub(crate) fn start(daemon: &Arc<Daemon>) -> io::Result<()> {
     let mut watched = Watched::new();
-    Daemon::watch(daemon, EVERY, move |daemon| look(daemon, &mut watched));
+    Daemon::watch(daemon, "sessions", EVERY, move |daemon| look(daemon, &mut watched))
 }
 
 fn look(daemon: &Daemon, watched: &mut Watched) -> bool {
@@ -55,7 +56,7 @@ fn look(daemon: &Daemon, watched: &mut Watched) -> bool {
         let Some((at, before_ms)) = before else { continue };
         let worked_ms = u128::from(used_ms.saturating_sub(before_ms));
         if worked_ms * 1_000 > now.duration_since(at).as_millis() * USED_CPU_MILLI {
-            facts.push(used(job, phalanx_shell::unix_now()));
+            facts.push(used(job, daemon.clock.now()));
         }
     }
     facts.is_empty() || daemon.engine.report(facts).is_ok()

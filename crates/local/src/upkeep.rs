@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,15 +25,16 @@ const DAY_MS: u64 = 24 * 3600 * 1000;
 const KEEP_JOBS: u32 = 10_000;
 const EVERY: Duration = Duration::from_secs(60);
 
-pub(crate) fn start(daemon: &Arc<Daemon>) {
-    Daemon::watch(daemon, EVERY, |daemon| {
+pub(crate) fn start(daemon: &Arc<Daemon>) -> io::Result<()> {
+    Daemon::watch(daemon, "upkeep", EVERY, |daemon| {
         let goes_on = forget_finished(daemon);
         forget_old(daemon);
+        daemon.clock.keep(&daemon.paths);
         if let Some(unfinished) = unfinished(daemon) {
             bound_output(&daemon.paths, &daemon.limits, &unfinished);
         }
         goes_on
-    });
+    })
 }
 
 fn forget_finished(daemon: &Daemon) -> bool {

@@ -114,7 +114,7 @@ pub(crate) fn answer(
         Verb::Snapshot => {
             let snapshot = daemon.engine.look(Engine::snapshot)?;
             // What was decided last stands since then, and it goes on from now.
-            let taken_at = phalanx_shell::unix_now().max(snapshot.taken_at);
+            let taken_at = daemon.clock.now().max(snapshot.taken_at);
             Answer::Snapshot(Box::new(Snapshot { taken_at, ..snapshot }))
         }
         Verb::Stop => {
@@ -153,7 +153,7 @@ fn owned(daemon: &Daemon, peer: &Peer, job: Job, id: u64) -> Job {
     // Who holds it is who asks, and a boost is an operator's to give.
     let held_by = job.turn.held_by.as_ref().map(|_| peer.owner.name.clone());
     let turn = Turn { held_by, boost: None, ..job.turn };
-    Job { id, owner: peer.owner.clone(), submitted_at: phalanx_shell::unix_now(), turn, ..job }
+    Job { id, owner: peer.owner.clone(), submitted_at: daemon.clock.now(), turn, ..job }
 }
 
 fn submit(
@@ -360,7 +360,7 @@ fn why(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<Answer, Failure>
     let job = get(daemon, peer, wanted)?;
     let id = job.id;
     let reports = daemon.engine.look(move |e| views::reports(e, id))?;
-    Ok(Answer::Why(WhyView { job, reports, now: phalanx_shell::unix_now() }))
+    Ok(Answer::Why(WhyView { job, reports, now: daemon.clock.now() }))
 }
 
 fn cancel(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<Answer, Failure> {

@@ -11,6 +11,7 @@ use phalanx_model::{
 use phalanx_shell::{Engine, World, sentences};
 
 use crate::Paths;
+use crate::clock::Clock;
 use crate::hands::Task;
 use crate::launch::{self, Start};
 use crate::limits::PendingBytes;
@@ -34,6 +35,7 @@ pub(crate) struct LocalWorld {
     pub(crate) pending: Arc<PendingBytes>,
     /// The last that was written down.
     pub(crate) epoch: Epoch,
+    pub(crate) clock: Clock,
 }
 
 impl World for LocalWorld {
@@ -52,9 +54,7 @@ impl World for LocalWorld {
                         gang,
                         attempt,
                         placement: placement.clone(),
-                        gate_deadline_ms: deadline
-                            .since(phalanx_shell::unix_now())
-                            .saturating_add(GATE_SLACK_MS),
+                        gate_deadline_ms: deadline.since(self.clock.now()).saturating_add(GATE_SLACK_MS),
                     };
                     let nodes: BTreeMap<NodeName, Node> =
                         engine.nodes().map(|n| (n.name.clone(), n.clone())).collect();
@@ -62,7 +62,7 @@ impl World for LocalWorld {
                 }
                 Order::ReleaseMembers { .. } => Task::Release { id, gang, attempt },
                 Order::SignalMembers { signal, .. } => {
-                    let term_at = term_at(engine, gang, *signal);
+                    let term_at = term_at(engine, gang, *signal, self.clock.now());
                     Task::Signal { id, gang, attempt, signal: *signal, term_at }
                 }
                 Order::KillMembers { .. } => {
@@ -153,8 +153,7 @@ impl LocalWorld {
 }
 
 /// When SIGTERM comes to a gang that is signalled now.
-fn term_at(engine: &Engine, gang: GangId, signal: Signal) -> Timestamp {
-    let now = phalanx_shell::unix_now();
+fn term_at(engine: &Engine, gang: GangId, signal: Signal, now: Timestamp) -> Timestamp {
     match (signal, engine.gang(gang).map(|record| &record.phase)) {
         (Signal::Advisory(_), Some(Phase::Stopping { next_at, .. })) => *next_at,
         _ => now,

@@ -1,5 +1,6 @@
 //! How others talk to the pump: facts, facts that wait for their step, and read-only questions.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use phalanx_engine::Engine;
@@ -15,6 +16,9 @@ pub enum PumpError {
     /// Nothing was changed; what runs goes on.
     #[error("nothing new is accepted: {0}")]
     NotDurable(String),
+    /// The scheduler goes on.
+    #[error("the answer could not be worked out, which is a bug; please report the panic in the log")]
+    Panicked,
 }
 
 type Look = Box<dyn FnOnce(&Engine) + Send>;
@@ -41,6 +45,11 @@ pub(crate) fn channel() -> (Handle, Receiver<Ask>) {
     (Handle { asks }, receiver)
 }
 
+/// Whoever asks cannot end the scheduler: what reads changes nothing, so a panic there leaves the engine whole.
+fn guarded<T>(read: impl FnOnce() -> T) -> Result<T, PumpError> {
+    catch_unwind(AssertUnwindSafe(read)).map_err(|_| PumpError::Panicked)
+}
+
 impl Handle {
     /// Reports facts. They are never lost while the process lives, also when the disk is full.
     ///
@@ -62,7 +71,7 @@ impl Handle {
         let (answer, answered) = sync_channel(1);
         let reply: Reply = Box::new(move |result| {
             let result = match result {
-                Ok((engine, changes)) => Ok(read(engine, changes)),
+                Ok((engine, changes)) => guarded(|| read(engine, changes)),
                 Err(why) => Err(PumpError::NotDurable(why.to_owned())),
             };
             // The asker may have gone away; the facts stand all the same.
@@ -82,10 +91,10 @@ impl Handle {
     ) -> Result<T, PumpError> {
         let (answer, answered) = sync_channel(1);
         let look: Look = Box::new(move |engine| {
-            let _ = answer.send(read(engine));
+            let _ = answer.send(guarded(|| read(engine)));
         });
         self.asks.send(Ask::Look(look)).map_err(|_| PumpError::Stopped)?;
-        answered.recv().map_err(|_| PumpError::Stopped)
+        answered.recv().map_err(|_| PumpError::Stopped)?
     }
 
     /// Ends the pump after what is already in the channel.

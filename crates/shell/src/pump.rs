@@ -46,7 +46,7 @@ pub struct Pump<W, S = FileStorage> {
     pub(crate) world: W,
     asks: Receiver<Ask>,
     pub(crate) wake: Wake,
-    pub(crate) clock: fn() -> Timestamp,
+    pub(crate) clock: Box<dyn Fn() -> Timestamp + Send>,
     /// Facts that could not be journalled yet.
     backlog: Vec<Input>,
     /// Told to stop while a step waited for the disk.
@@ -69,7 +69,7 @@ impl<W: World, S: Storage> Pump<W, S> {
     pub fn new(
         engine: Engine,
         journal: impl Into<Option<Journal<S>>>,
-        clock: fn() -> Timestamp,
+        clock: impl Fn() -> Timestamp + Send + 'static,
         world: impl FnOnce(Handle) -> W,
     ) -> (Self, Handle) {
         let (handle, asks) = ask::channel();
@@ -79,7 +79,7 @@ impl<W: World, S: Storage> Pump<W, S> {
             world: world(handle.clone()),
             asks,
             wake: Wake(None),
-            clock,
+            clock: Box::new(clock),
             backlog: Vec::new(),
             stopping: false,
             out: Outcome::default(),

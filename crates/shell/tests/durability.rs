@@ -335,3 +335,14 @@ fn a_large_journal_is_begun_anew_and_nothing_is_lost() {
     assert_eq!(recovered.facts, facts);
     assert!(std::fs::read_dir(dir.path()).unwrap().count() <= 4);
 }
+
+#[test]
+fn a_question_that_panics_is_answered_and_the_scheduler_goes_on() {
+    let running = start();
+    let asked: Result<(), PumpError> = running.handle.look(|_| panic!("on purpose"));
+    assert!(matches!(asked, Err(PumpError::Panicked)), "{asked:?}");
+    let asked: Result<(), PumpError> = running.handle.request(submission(1), |_, _| panic!("on purpose"));
+    assert!(matches!(asked, Err(PumpError::Panicked)), "{asked:?}");
+    assert_eq!(running.handle.look(|engine| engine.jobs().count()).unwrap(), 1);
+    assert!(accepted(&running, 2).unwrap());
+}

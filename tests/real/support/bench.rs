@@ -21,6 +21,10 @@ pub(crate) const NODE_OF_8: &str = "nodes:\n- {name: n1, devices: {count: 8, mod
 /// Two nodes with eight devices each.
 pub(crate) const TWO_NODES_OF_8: &str = "nodes:\n- {name: 'n[1-2]', devices: {count: 8, model: Test GPU}}\n";
 
+/// Gives a process another wall clock, which a file sets.
+const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
+const WALL_CLOCK: &str = "wall-clock";
+
 pub(crate) fn exe() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_phalanx-test-daemon"))
 }
@@ -89,8 +93,27 @@ impl Bench {
             command = Command::new("/bin/sh");
             command.args(["-c", &format!("umask {umask}; exec \"$0\" \"$@\"")]).arg(exe());
         }
+        let wall_clock = self.path(WALL_CLOCK);
+        if wall_clock.exists() {
+            command.env("LD_PRELOAD", FAKETIME).env("FAKETIME_TIMESTAMP_FILE", wall_clock);
+            command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        }
         command.arg("up").arg(self.paths.root()).arg(&self.cluster).args(&self.queues);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap()
+    }
+
+    /// Sets the wall clock of daemons that are started from the first call on; false where that cannot be done.
+    pub(crate) fn set_wall_clock(&self, offset: &str) -> bool {
+        // Replaced whole: the daemon reads it each time.
+        let next = self.path("wall-clock.next");
+        fs::write(&next, format!("{offset}\n")).unwrap();
+        fs::rename(next, self.path(WALL_CLOCK)).unwrap();
+        let is_there = Path::new(FAKETIME).exists();
+        assert!(
+            is_there || std::env::var_os("CI").is_none(),
+            "{FAKETIME} is missing: apt-get install libfaketime"
+        );
+        is_there
     }
 
     /// Starts the daemon and waits until it answers.

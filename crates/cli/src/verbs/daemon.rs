@@ -62,7 +62,9 @@ fn failure(error: &UpError) -> Failure {
             "`phalanx doctor` shows what is damaged, `phalanx doctor --cut` cuts it off and keeps a copy",
         ),
         UpError::Limits(_) => Failure::usage(message, ""),
-        UpError::Journal(_) | UpError::History(_) => Failure::unavailable(message, "nothing was changed"),
+        UpError::Journal(_) | UpError::History(_) | UpError::Thread(_) => {
+            Failure::unavailable(message, "nothing was changed")
+        }
     }
 }
 

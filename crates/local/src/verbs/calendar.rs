@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::show::span;
 use phalanx_model::{DomainName, Input, LevelName, NodeName, QueueName, Timestamp};
-use phalanx_shell::{Engine, unix_now};
+use phalanx_shell::Engine;
 use phalanx_spec::pattern::NamePattern;
 
 use super::{Failure, known_node, operator, refuse, turn};
@@ -25,7 +25,8 @@ pub(super) fn list(daemon: &Daemon) -> Result<Answer, Failure> {
 pub(super) fn add(daemon: &Daemon, peer: &Peer, asked: WindowAsk) -> Result<Answer, Failure> {
     operator(peer)?;
     let WindowAsk { nodes, begins_at, ends_at, held_for } = asked;
-    let now = unix_now();
+    let (begins_at, ends_at) = (daemon.clock.of_wall(begins_at), daemon.clock.of_wall(ends_at));
+    let now = daemon.clock.now();
     let bad = |what: &str, hint: &str| Err(refuse(ErrorCode::BadRequest, what, hint));
     if ends_at <= begins_at {
         return bad("the window ends before it begins", "give a later end");
@@ -99,7 +100,8 @@ pub(super) fn drain_by(
 ) -> Result<Answer, Failure> {
     operator(peer)?;
     known_node(daemon, node)?;
-    let now = unix_now();
+    let by = daemon.clock.of_wall(by);
+    let now = daemon.clock.now();
     if by <= now {
         let hint = format!("`phalanx drain {node}` drains it now");
         return Err(refuse(ErrorCode::BadRequest, "that time is over", hint));
@@ -128,7 +130,9 @@ pub(super) fn notice(
         let message = format!("the cluster file does not say how soon {node} is taken back");
         return Err(refuse(ErrorCode::BadRequest, message, "say it with `--in 2m`"));
     };
-    let fact = Input::SpotNoticed { notice: SpotNotice { node: node.clone(), ends_at: unix_now().plus(ms) } };
+    let fact = Input::SpotNoticed {
+        notice: SpotNotice { node: node.clone(), ends_at: daemon.clock.now().plus(ms) },
+    };
     let noticed = node.clone();
     turn::apply(daemon, vec![fact], move |e: &Engine| e.notices().any(|notice| notice.node == noticed))?;
     let detail = format!(

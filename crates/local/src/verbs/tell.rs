@@ -61,7 +61,7 @@ pub(super) fn tell(
             ));
         }
     }
-    let at = phalanx_shell::unix_now();
+    let at = daemon.clock.now();
     let (fact, detail) = match news {
         News::Checkpoint => (Input::GangCheckpointed { gang, at }, format!("gang {gang} saved its work")),
         News::Metric { name, value_milli } => {

@@ -38,7 +38,7 @@ pub(super) fn boost(
     operator(peer)?;
     let job = unfinished(own(daemon, peer, wanted)?)?;
     let (id, by) = (job.id, peer.owner.name.clone());
-    let now = phalanx_shell::unix_now();
+    let now = daemon.clock.now();
     let boost = asked.map(|BoostAsk { priority, for_ms }| Boost {
         priority,
         until: now.plus(for_ms),
@@ -135,7 +135,7 @@ pub(super) fn apply(
 
 /// A word of a person about a job, for its history.
 fn said(daemon: &Daemon, job: JobId, what: &str, detail: String, record: Option<serde_json::Value>) {
-    let at = phalanx_shell::unix_now();
+    let at = daemon.clock.now();
     daemon.recorder.event(job, EventView { at, what: what.to_owned(), detail, record });
     refresh(daemon, job);
 }
