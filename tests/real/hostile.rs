@@ -1,10 +1,12 @@
 //! What one user may try against the daemon, and against others.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 
-use phalanx_local::protocol::{JobRef, Verb};
+use phalanx_local::client::ask;
+use phalanx_local::protocol::{Answer, JobRef, Verb};
 use phalanx_model::{JobName, LaunchKind};
 
 use crate::support::{Bench, NOBODY, NODE_OF_8, env, gang, is_root, refused, shell, until};
@@ -81,7 +83,7 @@ fn a_name_is_first_of_all_ones_own_job() {
 #[test]
 fn open_connections_of_one_user_shut_nobody_out() {
     let bench = Bench::up_with(NODE_OF_8);
-    // The operator's own, which have no limit; a user's stop at 64.
+    // The operator's own, of which there may be 1,024; a user's stop at 64.
     let held: Vec<UnixStream> =
         (0..300).map(|_| UnixStream::connect(bench.paths.socket()).unwrap()).collect();
     assert!(bench.ask(Verb::Ping).is_ok());
@@ -186,4 +188,55 @@ fn what_one_user_submits_does_not_keep_the_daemon_from_starting() {
     bench.cancel(phalanx_model::JobId(1));
     bench.ended(phalanx_model::JobId(1));
     assert!(bench.ask(heavy()).is_ok());
+}
+
+#[test]
+fn what_a_client_says_of_itself_is_no_line_of_the_log() {
+    let bench = Bench::up_with(NODE_OF_8);
+    let before = bench.daemon_log();
+    for _ in 0..20 {
+        let version = format!("0\\n[1.000] forged {}", "x".repeat(1 << 20));
+        let mut client = UnixStream::connect(bench.paths.socket()).unwrap();
+        writeln!(client, "{{\"version\":\"{version}\",\"verb\":\"ping\"}}").unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert!(answer.contains("this daemon speaks") && answer.len() < 1_000, "{answer}");
+    }
+    assert_eq!(bench.daemon_log(), before);
+}
+
+#[test]
+fn followers_of_lines_without_an_end_take_no_memory() {
+    const RANKS: u32 = 8;
+    const FOLLOWERS: u64 = 40;
+    const LINE_BYTES: u64 = 200_000;
+    let bench = Bench::up_with(NODE_OF_8);
+    let script = format!("echo whole; head -c {LINE_BYTES} /dev/zero | tr '\\0' x; exec sleep 1000");
+    let id = bench.submit(shell(RANKS, &script));
+    bench.await_state(id, "running");
+    until("all output", || {
+        let length = |rank| fs::metadata(bench.member(id, 1, rank).join("output.log")).map_or(0, |m| m.len());
+        (0..RANKS).all(|rank| length(rank) > LINE_BYTES)
+    });
+    let before = resident(bench.daemon_pid());
+    let follow = Verb::Logs { job: JobRef::Id(id), rank: None, attempt: None, tail: None, follow: true };
+    let follower = || {
+        let mut answers = ask(&bench.paths.socket(), follow.clone()).unwrap();
+        for _ in 0..RANKS {
+            assert!(matches!(answers.next(), Some(Ok(Answer::Log { line, .. })) if line == "whole"));
+        }
+        answers
+    };
+    let followers: Vec<_> = (0..FOLLOWERS).map(|_| follower()).collect();
+    let grown = resident(bench.daemon_pid()).saturating_sub(before);
+    // Each has a thread and one buffer. What the ranks wrote is eight times the buffers.
+    assert!(grown < FOLLOWERS * u64::from(RANKS) * LINE_BYTES / 2, "{grown} bytes");
+    drop(followers);
+}
+
+/// Bytes of a process in memory.
+fn resident(pid: i32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim_end_matches("kB").trim().parse::<u64>().unwrap() * 1_024
 }

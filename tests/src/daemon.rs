@@ -10,7 +10,6 @@ use std::process::ExitCode;
 use nix::sys::signal::{SigSet, Signal};
 use phalanx_kube::agent::{self, Hardware, PluginSettings};
 use phalanx_kube::gang;
-use phalanx_kube::log;
 use phalanx_kube::plugin::Injection;
 use phalanx_kube::recognise::NodesUsed;
 use phalanx_kube::world::{self, LeaseSettings, Settings};
@@ -20,6 +19,7 @@ use phalanx_local::daemon::{UpOptions, up};
 use phalanx_local::protocol::Answer;
 use phalanx_model::QueueName;
 use phalanx_node::shim;
+use phalanx_shell::log;
 use std::time::Duration;
 
 fn main() -> ExitCode {
@@ -70,6 +70,7 @@ fn logged(done: Result<(), Box<dyn Error>>) -> ExitCode {
 }
 
 fn run(state: &Path, files: &[&Path]) -> Result<(), Box<dyn Error>> {
+    log::begin(log::Format::Text, log::Level::Info);
     let file = |at: usize| files.get(at).map(|file| file.to_path_buf());
     let (cluster, queues) = (file(0), file(1));
     let options = UpOptions { cluster, queues, ..UpOptions::new(Paths::new(state)) };

@@ -63,7 +63,7 @@ fn check_exclusive(gang: GangId, node: &Node, there: &[Member<'_>], found: &mut 
         .map(|other| format!("gang {other}"))
         .collect();
     // Facts may name devices that the node does not have.
-    let foreign = node.foreign.and(DeviceMask::first(node.machine.devices.len() as u32));
+    let foreign = node.foreign.and(node.machine.device_mask());
     if is_exclusive(gang) && !foreign.is_empty() {
         neighbours.push(format!("foreign use of devices {foreign}"));
     }

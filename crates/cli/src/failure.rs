@@ -86,7 +86,7 @@ impl Failure {
 
     /// The same as the last line of a log.
     pub(crate) fn log(&self) -> ExitCode {
-        phalanx_kube::log::end(&self.message, &self.hint);
+        phalanx_shell::log::end(&self.message, &self.hint);
         ExitCode::from(self.exit)
     }
 

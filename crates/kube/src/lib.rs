@@ -37,7 +37,6 @@ mod digest;
 pub mod dra;
 pub mod filter;
 pub mod gang;
-pub mod log;
 pub mod messages;
 pub mod plugin;
 pub mod quantity;

@@ -9,10 +9,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use nix::time::{ClockId, clock_gettime};
 use phalanx_model::Timestamp;
 use phalanx_model::show::span;
+use tracing::warn;
 
 use crate::Paths;
 use crate::file::replace;
-use crate::say::say;
 
 const NS_PER_MS: i64 = 1_000_000;
 /// A time limit may be wrong by this part of it, while the daemon's time follows the wall clock.
@@ -103,7 +103,7 @@ impl Clock {
         let reading = (self.read)();
         let offset = self.at(&reading).saturating_sub(reading.boot);
         if let Err(e) = replace(&paths.clock(), &format!("{boot_id} {offset}\n")) {
-            say(&format!("cannot write {}: {e}", paths.clock().display()));
+            warn!(file = %paths.clock().display(), error = %e, "the clock cannot be kept for the next daemon");
         }
     }
 

@@ -21,6 +21,7 @@ use phalanx_shell::{
     Config, Engine, Handle, Header, Journal, JournalError, Pump, Recovered, VERSION, recover, retain,
 };
 use phalanx_spec::{Preset, SharePolicy};
+use tracing::{info, warn};
 
 use crate::Paths;
 use crate::access::Policy;
@@ -36,7 +37,6 @@ use crate::notify::Notifier;
 use crate::orphans::{self, UnknownUse};
 use crate::queues::{self, QueuesError};
 use crate::record::Recorder;
-use crate::say::say;
 use crate::server;
 use crate::sessions;
 use crate::spot::Meter;
@@ -190,7 +190,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     let limits = Limits::settle(paths, &options.limits)?;
     let config = Config::default();
     let mut recovered = recover(&paths.journal(), config)?;
-    recovered.messages.iter().for_each(|m| say(m));
+    recovered.messages.iter().for_each(|note| warn!(note, "the journal is read"));
     cluster::keep_admin(&mut cluster, &admins(&recovered.facts));
 
     let clock = begin_clock(paths, &recovered);
@@ -211,7 +211,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         map: cluster.map.clone(),
         hands: tasks.clone(),
         recorder: recorder.clone(),
-        notifier: Notifier::start(say),
+        notifier: Notifier::start(|notice| warn!(notice, "a notice was not delivered")),
         meter: Meter::new(cluster.prices.clone(), records(&recovered)),
         pending: Arc::clone(&pending),
         epoch,
@@ -264,14 +264,14 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     reconcile(&daemon);
 
     let listener = listen(paths)?;
-    say(&format!("ready at {} (epoch {}, {})", paths.socket().display(), epoch.0, daemon.isolation));
+    info!(socket = %paths.socket().display(), epoch = epoch.0, isolation = daemon.isolation, "ready");
     let serving = Arc::clone(&daemon);
     threads::vital("server", move || server::serve(&listener, &serving)).map_err(no_thread)?;
     let metrics = pumping.join().unwrap_or_default(); // It takes the process along if it panics.
     let _ = fs::remove_file(paths.socket());
     daemon.recorder.finish();
     daemon.clock.keep(paths);
-    say(&format!("stopped after {} steps; jobs go on", metrics.steps));
+    info!(steps = metrics.steps, "stopped; jobs go on");
     Ok(())
 }
 
@@ -299,7 +299,7 @@ fn look_beyond_the_journal(
         None => found.surprise().iter().for_each(|surprise| losses::add(paths, surprise)),
     }
     let unknown = UnknownUse::new(cluster, found.unknown);
-    unknown.warnings().iter().for_each(|warning| say(warning));
+    unknown.warnings().iter().for_each(|warning| warn!(warning, "devices are in unknown use"));
     for (name, foreign, foreign_use) in unknown.of_nodes() {
         if let Some(node) = cluster.nodes.iter_mut().find(|node| node.name == name) {
             (node.foreign, node.foreign_use) = (foreign, foreign_use);
@@ -412,7 +412,7 @@ fn load_cluster(options: &UpOptions) -> Result<Cluster, UpError> {
     let path = fs::canonicalize(&path).map_err(at("find the cluster file", &path))?;
     let cluster = cluster::declared(&path)?;
     fs::write(&memory, path.as_os_str().as_encoded_bytes()).map_err(at("write", memory))?;
-    say(&format!("cluster file {} ({} declared nodes)", path.display(), cluster.nodes.len()));
+    info!(file = %path.display(), nodes = cluster.nodes.len(), "nodes are declared");
     Ok(cluster)
 }
 
@@ -517,7 +517,7 @@ fn observe_members(
         }
     }
     if adopted > 0 {
-        say(&format!("{adopted} running members are adopted"));
+        info!(ranks = adopted, "running ranks are taken over");
     }
     facts
 }
@@ -596,7 +596,7 @@ fn reconcile(daemon: &Arc<Daemon>) {
         let ids: Vec<JobId> = engine.jobs().map(|(job, _)| job.id).collect();
         for id in ids {
             if let Err(e) = recorder.recall(id) {
-                say(&format!("the events of job {id} cannot be read: {e}"));
+                warn!(job = %id, error = %e, "the events of a job cannot be read");
             }
             if let Some(view) = views::job(engine, &map, id, false) {
                 recorder.job(view, engine.job(id));

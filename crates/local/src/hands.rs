@@ -13,13 +13,13 @@ use phalanx_model::{
 };
 use phalanx_node::{Events, Found, HandleError, IsolationChoice, Orders, ShimEvent, adopt, reap, spawn};
 use phalanx_shell::Handle;
+use tracing::warn;
 
 use crate::Paths;
 use crate::clock::Clock;
 use crate::env::launcher;
 use crate::launch::{self, Start};
 use crate::limits::Limits;
-use crate::say::say;
 use crate::threads;
 
 /// How soon a shim that was adopted says the next thing it has to say.
@@ -284,7 +284,7 @@ impl Hands {
         let name = format!("member-{member}");
         if let Err(e) = threads::listener(name, listening) {
             // Nobody would hear of its end: it is ended now, and reported only when it is gone.
-            say(&format!("member {member} is ended: no thread to listen to it: {e}"));
+            warn!(%member, error = %e, "a rank is ended, for there is no thread to listen to it");
             self.living.remove(&member);
             let exit = match reap(&self.paths.member(member)) {
                 Ok(_) => Exit::failed(FailureClass::Infrastructure, "no thread to listen to it"),
@@ -404,7 +404,7 @@ fn last_word(paths: &Paths, member: MemberId) -> Word {
         }
         // Out of descriptors, say: no reason to end a healthy member.
         Err(phalanx_node::AdoptError::Io(e)) => {
-            say(&format!("member {member} cannot be looked at, and is left alone: {e}"));
+            warn!(%member, error = %e, "a rank cannot be looked at, and is left alone");
             return Word::Unknown;
         }
         Ok(Found::Lost(why)) => why,
@@ -418,7 +418,7 @@ fn last_word(paths: &Paths, member: MemberId) -> Word {
             Word::Ended(Exit::failed(FailureClass::Infrastructure, detail))
         }
         Err(e) => {
-            say(&format!("member {member} is not known to be gone: {why}; {e}"));
+            warn!(%member, why, error = %e, "a rank is not known to be gone");
             Word::Unknown
         }
     }

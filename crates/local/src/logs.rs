@@ -1,11 +1,14 @@
 //! The output of ranks: kept in one file per rank and attempt, read through the daemon by who may.
 
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::unistd::{Whence, lseek};
 use phalanx_model::{JobId, MemberId};
 use phalanx_node::output;
 
@@ -13,8 +16,8 @@ use crate::Paths;
 
 /// How often a followed log is looked at.
 const FOLLOW: Duration = Duration::from_millis(100);
-/// A longer line is cut: one rank cannot fill a reader's memory.
-const LINE_BYTES_MAX: u64 = 1 << 20;
+/// A longer line comes in parts: one rank cannot fill a reader's memory.
+const LINE_BYTES_MAX: usize = 256 << 10;
 /// `--tail` reads at most this much from the end of a file.
 const TAIL_BYTES_MAX: u64 = 16 << 20;
 
@@ -74,19 +77,31 @@ pub(crate) fn numbered(dir: &Path, prefix: &str) -> io::Result<Vec<(PathBuf, u32
     Ok(found)
 }
 
-/// Reads a log line by line, from the end if a tail is wanted, and goes on as it grows.
+/// Bytes of a log that are read at once. One buffer serves all logs of a connection.
+pub(crate) struct Buffer(Box<[u8]>);
+
+impl Buffer {
+    pub(crate) fn new() -> Self {
+        Self(vec![0; LINE_BYTES_MAX].into())
+    }
+}
+
+/// Reads a log line by line, from the end if a tail is wanted, and goes on as it grows. Between two looks it holds neither
+/// a file nor a byte of it: there is one for each rank and reader.
 pub(crate) struct Follower {
     log: Log,
-    reader: Option<BufReader<File>>,
     tail: Option<u32>,
-    partial: Vec<u8>,
+    /// Where the next line begins.
+    at: u64,
+    /// How long the file was at the last look.
+    length: u64,
     /// What was cut off the beginning, as far as it was told.
     cut: u64,
 }
 
 impl Follower {
     pub(crate) fn new(log: Log, tail: Option<u32>) -> Self {
-        Self { log, reader: None, tail, partial: Vec::new(), cut: 0 }
+        Self { log, tail, at: 0, length: 0, cut: 0 }
     }
 
     pub(crate) const fn member(&self) -> MemberId {
@@ -97,34 +112,37 @@ impl Follower {
     pub(crate) fn lines(
         &mut self,
         last: bool,
+        Buffer(buffer): &mut Buffer,
         mut each: impl FnMut(&str) -> io::Result<()>,
     ) -> io::Result<()> {
-        if self.reader.is_none() {
-            let Ok(mut file) = File::open(&self.log.path) else { return Ok(()) };
-            if let Some(tail) = self.tail {
-                seek_to_tail(&mut file, tail)?;
-            }
-            self.reader = Some(BufReader::new(file));
+        let length = fs::metadata(&self.log.path).map_or(0, |meta| meta.len());
+        if length == self.length && !last {
+            return Ok(());
         }
-        let Some(reader) = &mut self.reader else { return Ok(()) };
-        if Self::skip_cut(&self.log.path, reader, &mut self.cut, &mut each)? {
-            self.partial.clear();
+        let Ok(file) = File::open(&self.log.path) else { return Ok(()) };
+        self.length = length;
+        if let Some(tail) = self.tail.take() {
+            self.at = tail_begins(&file, length, tail, buffer)?;
         }
         loop {
-            let room = LINE_BYTES_MAX.saturating_sub(self.partial.len() as u64);
-            let got = reader.by_ref().take(room.max(1)).read_until(b'\n', &mut self.partial)?;
-            if self.partial.first() == Some(&0) && output::cut_bytes(&self.log.path) > self.cut {
-                // It was cut under the reader's hands: what was read is a hole.
-                self.partial.clear();
-                Self::skip_cut(&self.log.path, reader, &mut self.cut, &mut each)?;
-                continue;
+            self.skip_cut(&file, buffer, &mut each)?;
+            self.skip_hole(&file, &mut each)?;
+            let got = file.read_at(buffer, self.at)?;
+            if output::cut_bytes(&self.log.path) > self.cut {
+                continue; // It was cut meanwhile: what was read may be a hole.
             }
-            let whole = self.partial.last() == Some(&b'\n') || self.partial.len() as u64 >= LINE_BYTES_MAX;
-            if whole || (got == 0 && last && !self.partial.is_empty()) {
-                let line = String::from_utf8_lossy(&self.partial);
-                each(line.trim_end_matches(['\n', '\r']))?;
-                self.partial.clear();
-            } else if got == 0 {
+            let read = buffer.get(..got).unwrap_or_default();
+            let mut taken = 0;
+            for line in read.split_inclusive(|byte| *byte == b'\n') {
+                let is_whole = line.last() == Some(&b'\n');
+                let is_last = last && got < LINE_BYTES_MAX;
+                if is_whole || is_last || line.len() == LINE_BYTES_MAX {
+                    each(String::from_utf8_lossy(line).trim_end_matches(['\n', '\r']))?;
+                    taken += line.len();
+                }
+            }
+            self.at = self.at.saturating_add(taken as u64);
+            if taken == 0 {
                 return Ok(());
             }
         }
@@ -132,25 +150,42 @@ impl Follower {
 
     /// Goes behind what was cut off the log, if the reader is not there yet, and tells that it does.
     fn skip_cut(
-        log: &Path,
-        reader: &mut BufReader<File>,
-        told: &mut u64,
+        &mut self,
+        file: &File,
+        buffer: &mut [u8],
         each: &mut impl FnMut(&str) -> io::Result<()>,
-    ) -> io::Result<bool> {
-        let cut = output::cut_bytes(log);
-        if cut <= *told {
-            return Ok(false);
+    ) -> io::Result<()> {
+        let cut = output::cut_bytes(&self.log.path);
+        if cut <= self.cut {
+            return Ok(());
         }
-        *told = cut;
-        let at = reader.stream_position()?;
-        if at >= cut {
-            return Ok(false);
+        self.cut = cut;
+        if self.at >= cut {
+            return Ok(());
         }
+        let bytes = cut.saturating_sub(self.at);
         // The first line after a cut is most often a part of one.
-        reader.seek(SeekFrom::Start(cut))?;
-        reader.skip_until(b'\n')?;
-        each(&format!("[phalanx: {} bytes of output were cut here]", cut - at))?;
-        Ok(true)
+        let got = file.read_at(buffer, cut)?;
+        let rest = buffer.get(..got).and_then(|read| read.iter().position(|byte| *byte == b'\n'));
+        self.at = cut.saturating_add(rest.map_or(0, |newline| newline as u64 + 1));
+        each(&format!("[phalanx: {bytes} bytes of output were cut here]"))
+    }
+
+    /// Goes behind a part of the file that was never written: a rank can make its file as long as it likes.
+    fn skip_hole(&mut self, file: &File, each: &mut impl FnMut(&str) -> io::Result<()>) -> io::Result<()> {
+        let Ok(at) = i64::try_from(self.at) else { return Ok(()) };
+        let data = match lseek(file, at, Whence::SeekData) {
+            Ok(data) => u64::try_from(data).unwrap_or(self.at),
+            // Nothing but a hole until the end; or a filesystem that does not tell holes, or the end itself.
+            Err(Errno::ENXIO) => self.length,
+            Err(_) => self.at,
+        };
+        if data <= self.at {
+            return Ok(());
+        }
+        let bytes = data.saturating_sub(self.at);
+        self.at = data;
+        each(&format!("[phalanx: {bytes} bytes here were never written]"))
     }
 
     pub(crate) fn pause() {
@@ -158,107 +193,30 @@ impl Follower {
     }
 }
 
-/// Moves to the beginning of the last `lines` lines.
-fn seek_to_tail(file: &mut File, lines: u32) -> io::Result<()> {
-    let length = file.metadata()?.len();
-    let from = length.saturating_sub(TAIL_BYTES_MAX);
-    file.seek(SeekFrom::Start(from))?;
-    let mut bytes = Vec::new();
-    file.by_ref().take(TAIL_BYTES_MAX).read_to_end(&mut bytes)?;
-    let body = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
-    let mut left = lines;
-    let mut at = if lines == 0 { bytes.len() } else { body.len() };
-    while left > 0 {
-        match body.get(..at).and_then(|head| head.iter().rposition(|b| *b == b'\n')) {
-            Some(newline) => {
-                left -= 1;
-                at = newline;
-                if left == 0 {
-                    at = newline + 1;
-                }
+/// Where the last `lines` lines begin, at most so far before the end.
+fn tail_begins(file: &File, length: u64, lines: u32, buffer: &mut [u8]) -> io::Result<u64> {
+    let first = length.saturating_sub(TAIL_BYTES_MAX);
+    let (mut at, mut left) = (length, lines);
+    while at > first && left > 0 {
+        let from = first.max(at.saturating_sub(buffer.len() as u64));
+        let size = usize::try_from(at.saturating_sub(from)).unwrap_or(buffer.len());
+        let chunk = buffer.get_mut(..size).unwrap_or_default();
+        file.read_exact_at(chunk, from)?;
+        for (index, _) in chunk.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
+            let behind = from.saturating_add(index as u64).saturating_add(1);
+            // The end of the last line begins no line.
+            if behind == length {
+                continue;
             }
-            None => {
-                at = 0;
-                break;
+            left -= 1;
+            if left == 0 {
+                return Ok(behind);
             }
         }
+        at = from;
     }
-    file.seek(SeekFrom::Start(from + at as u64))?;
-    Ok(())
+    Ok(if lines == 0 { length } else { first })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn tail_of(text: &str, lines: u32) -> String {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("log");
-        fs::write(&path, text).unwrap();
-        let mut file = File::open(&path).unwrap();
-        seek_to_tail(&mut file, lines).unwrap();
-        let mut rest = String::new();
-        file.read_to_string(&mut rest).unwrap();
-        rest
-    }
-
-    #[test]
-    fn a_tail_is_the_last_whole_lines() {
-        assert_eq!(tail_of("a\nb\nc\n", 2), "b\nc\n");
-        assert_eq!(tail_of("a\nb\nc", 1), "c");
-        assert_eq!(tail_of("a\nb\n", 9), "a\nb\n");
-        assert_eq!(tail_of("", 3), "");
-        assert_eq!(tail_of("a\nb\nc\n", 0), "");
-    }
-
-    #[test]
-    fn where_a_log_was_cut_a_reader_is_told_and_goes_on_behind_it() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("log");
-        let member = MemberId { gang: JobId(1).gang(0), attempt: 1, rank: 0 };
-        let line = |n: usize| format!("{n:>99}\n");
-        fs::write(&path, (0..100).map(line).collect::<String>()).unwrap();
-        let mut early = Follower::new(Log { member, path: path.clone() }, None);
-        let read = |follower: &mut Follower| {
-            let mut seen = Vec::new();
-            let each = |line: &str| {
-                seen.push(line.trim().to_owned());
-                Ok(())
-            };
-            follower.lines(true, each).unwrap();
-            seen
-        };
-        assert_eq!(read(&mut early).len(), 100);
-        assert!(output::cut(&path, 1_000).unwrap() > 0);
-        let mut late = Follower::new(Log { member, path: path.clone() }, None);
-        let seen = read(&mut late);
-        assert_eq!(seen[0], "[phalanx: 8192 bytes of output were cut here]");
-        assert_eq!(seen[1..], (82..100).map(|n| n.to_string()).collect::<Vec<_>>());
-        assert!(read(&mut early).is_empty(), "it has read what was cut");
-        let mut tail = Follower::new(Log { member, path }, Some(2));
-        assert_eq!(read(&mut tail), ["98", "99"]);
-    }
-
-    #[test]
-    fn a_growing_log_gives_whole_lines_and_at_the_end_the_rest() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("log");
-        let member = MemberId { gang: JobId(1).gang(0), attempt: 1, rank: 0 };
-        let mut follower = Follower::new(Log { member, path: path.clone() }, None);
-        let mut seen = Vec::new();
-        let mut read = |f: &mut Follower, last| {
-            f.lines(last, |line| {
-                seen.push(line.to_owned());
-                Ok(())
-            })
-            .unwrap();
-            std::mem::take(&mut seen)
-        };
-        assert!(read(&mut follower, false).is_empty());
-        fs::write(&path, "one\ntw").unwrap();
-        assert_eq!(read(&mut follower, false), ["one"]);
-        fs::write(&path, "one\ntwo\nthree").unwrap();
-        assert_eq!(read(&mut follower, false), ["two"]);
-        assert_eq!(read(&mut follower, true), ["three"]);
-    }
-}
+mod tests;

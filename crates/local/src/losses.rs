@@ -5,10 +5,10 @@ use std::io;
 
 use phalanx_model::{Epoch, Timestamp};
 use phalanx_shell::unix_now;
+use tracing::warn;
 
 use crate::Paths;
 use crate::file::replace;
-use crate::say::say;
 
 /// Losses that are kept; older ones are dropped.
 const KEPT_MAX: usize = 50;
@@ -45,13 +45,13 @@ pub fn forget(paths: &Paths) -> io::Result<usize> {
 
 /// Remembers a loss, and logs it.
 pub(crate) fn add(paths: &Paths, what: &str) {
-    say(what);
+    warn!(loss = what, "the state folder lost something");
     let mut losses = unseen(paths);
     losses.push(Loss { at: unix_now(), what: what.replace(['\n', '\t'], " ") });
     let newest = losses.split_off(losses.len().saturating_sub(KEPT_MAX));
     let text: String = newest.iter().map(|loss| format!("{}\t{}\n", loss.at.0, loss.what)).collect();
     if let Err(e) = replace(&paths.losses(), &text) {
-        say(&format!("cannot write {}: {e}", paths.losses().display()));
+        warn!(file = %paths.losses().display(), error = %e, "losses cannot be kept");
     }
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn last_epoch(paths: &Paths) -> Option<Epoch> {
 
 pub(crate) fn remember_epoch(paths: &Paths, epoch: Epoch) {
     if let Err(e) = replace(&paths.epoch(), &format!("{}\n", epoch.0)) {
-        say(&format!("cannot write {}: {e}", paths.epoch().display()));
+        warn!(file = %paths.epoch().display(), error = %e, "the epoch cannot be kept");
     }
 }
 

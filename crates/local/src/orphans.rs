@@ -14,6 +14,7 @@ use phalanx_model::{
 };
 use phalanx_node::{Inspected, inspect, reap, spec_of};
 use phalanx_shell::Recovered;
+use tracing::warn;
 
 use crate::Paths;
 use crate::clock::Clock;
@@ -22,7 +23,6 @@ use crate::daemon::Daemon;
 use crate::logs::numbered;
 use crate::protocol::{GangView, JobRef, JobView};
 use crate::record::Recorder;
-use crate::say::say;
 
 /// How often ranks of unknown jobs are looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -127,7 +127,7 @@ impl Search<'_> {
     /// Jobs as the history last wrote them, where that is more than the books say.
     fn restore(&mut self) {
         let unfinished = self.recorder.unfinished().unwrap_or_else(|e| {
-            say(&format!("the history cannot be read, and restores no jobs: {e}"));
+            warn!(error = %e, "the history cannot be read, and restores no jobs");
             Vec::new()
         });
         for view in unfinished {
@@ -195,7 +195,7 @@ impl Search<'_> {
                     .or_default()
                     .push((member, inspected));
             } else if let Err(e) = reap(&self.paths.member(member)) {
-                say(&format!("processes of member {member} are left: {e}"));
+                warn!(%member, error = %e, "processes of a rank are left");
             }
         }
         for (gang, attempts) in living {
@@ -368,7 +368,7 @@ fn members(paths: &Paths) -> Vec<(MemberId, Inspected)> {
                     let member = MemberId { gang: JobId(job.into()).gang(index), attempt, rank };
                     match inspect(&dir) {
                         Ok(inspected) => found.extend(inspected.map(|inspected| (member, inspected))),
-                        Err(e) => say(&format!("member {member} cannot be looked at: {e}")),
+                        Err(e) => warn!(%member, error = %e, "a rank cannot be looked at"),
                     }
                 }
             }

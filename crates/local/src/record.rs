@@ -8,13 +8,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use phalanx_model::{Job, JobId, Timestamp};
+use tracing::warn;
 
 use crate::clock::Clock;
 use crate::history::{
     AttemptRow, EventRow, Filter, History, HistoryError, JobRow, MemberRow, Retention, Row,
 };
 use crate::protocol::{EventView, GangView, HistoryView, JobRef, JobView};
-use crate::say::say;
 use crate::threads;
 
 /// Rows written in one transaction at most.
@@ -47,7 +47,7 @@ impl Recorder {
     /// Opens the history; a damaged one is set aside, with a message, and begun anew.
     pub(crate) fn open(path: &Path, clock: Clock) -> Result<Self, HistoryError> {
         let (writer, message) = History::open_or_begin_anew(path)?;
-        message.iter().for_each(|m| say(m));
+        message.iter().for_each(|note| warn!(note, "the history is opened"));
         let reader = History::open(path)?;
         let (entries, todo) = channel();
         let of_writer = clock.clone();
@@ -191,7 +191,7 @@ fn write_all(mut history: History, entries: &Receiver<Entry>, clock: &Clock) {
         }
         if let Err(e) = history.record(&rows) {
             // A projection: the next start brings jobs that are still in the books up to date.
-            say(&format!("{} rows of the history are lost: {e}", rows.len()));
+            warn!(rows = rows.len(), error = %e, "rows of the history are lost");
         }
         for entry in after {
             match entry {

@@ -1,23 +1,28 @@
 //! The control socket: who asks is what the kernel says, and one thread serves each connection.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use phalanx_model::Owner;
 
 use crate::daemon::Daemon;
 use crate::protocol::{Answer, ErrorCode, ErrorView, REQUEST_BYTES_MAX, Request, VERSION};
-use crate::say::say;
 use crate::threads;
 use crate::user;
 use crate::verbs;
 
-/// Connections of one user served at once; one more is told to come back. Operators have no limit.
+/// Connections of one user served at once; one more is told to come back.
 const CONNECTIONS_PER_USER: usize = 64;
+/// Connections of all users, and of one operator.
+const CONNECTIONS_MAX: usize = 1_024;
+/// Bytes of requests of one user that are held at once: what is being read, and what is being answered.
+const REQUEST_BYTES_PER_USER: usize = 2 * REQUEST_BYTES_MAX;
+/// Characters of a client's version in an answer.
+const VERSION_SHOWN: usize = 40;
 /// How long a client may take to send its request, or to take an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -73,9 +78,8 @@ pub(crate) fn serve(listener: &UnixListener, daemon: &Arc<Daemon>) {
         let Ok(spare) = stream.try_clone() else { continue };
         let daemon = Arc::clone(daemon);
         let conversation = move || {
-            let _place = place;
             // A client that breaks off is its own affair.
-            let _ = converse(stream, &peer, &daemon);
+            let _ = converse(stream, &peer, &daemon, place);
         };
         if threads::single("client", conversation).is_err() {
             refuse(spare);
@@ -83,36 +87,69 @@ pub(crate) fn serve(listener: &UnixListener, daemon: &Arc<Daemon>) {
     }
 }
 
-/// Connections per user.
-type Serving = Arc<Mutex<BTreeMap<u32, usize>>>;
+/// Who is served, by user.
+type Serving = Arc<Mutex<BTreeMap<u32, Served>>>;
 
-/// A user's place among the connections; given back when dropped.
+/// What one user takes of the server.
+#[derive(Clone, Copy, Debug, Default)]
+struct Served {
+    connections: usize,
+    request_bytes: usize,
+    is_operator: bool,
+}
+
+/// A user's place among the connections; given back when dropped, with the bytes of its request.
 struct Place {
     serving: Serving,
     uid: u32,
+    bytes: usize,
 }
 
 impl Place {
-    /// No user can take the places of others; operators always get one.
+    /// No user can take the places of others, and no number of users those of operators.
     fn take(serving: &Serving, peer: &Peer) -> Option<Self> {
         let uid = peer.owner.uid;
-        let mut counts = serving.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = counts.entry(uid).or_default();
-        if *count >= CONNECTIONS_PER_USER && !peer.is_operator {
+        let mut served = serving.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_users = served.values().filter(|of| !of.is_operator).map(|of| of.connections).sum::<usize>();
+        let own = served.entry(uid).or_default();
+        own.is_operator = peer.is_operator;
+        let has_room = if peer.is_operator {
+            own.connections < CONNECTIONS_MAX
+        } else {
+            own.connections < CONNECTIONS_PER_USER && of_users < CONNECTIONS_MAX
+        };
+        if !has_room {
+            if own.connections == 0 {
+                served.remove(&uid);
+            }
             return None;
         }
-        *count += 1;
-        Some(Self { serving: Arc::clone(serving), uid })
+        own.connections += 1;
+        Some(Self { serving: Arc::clone(serving), uid, bytes: 0 })
+    }
+
+    /// Room for a request that has grown by so many bytes; none if the user's requests take too much together.
+    fn hold(&mut self, bytes: usize) -> Option<()> {
+        let mut served = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = served.entry(self.uid).or_default();
+        let held = own.request_bytes.saturating_add(bytes);
+        if held > REQUEST_BYTES_PER_USER {
+            return None;
+        }
+        own.request_bytes = held;
+        self.bytes = self.bytes.saturating_add(bytes);
+        Some(())
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut counts = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = counts.get_mut(&self.uid) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                counts.remove(&self.uid);
+        let mut served = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = served.get_mut(&self.uid) {
+            own.connections = own.connections.saturating_sub(1);
+            own.request_bytes = own.request_bytes.saturating_sub(self.bytes);
+            if own.connections == 0 {
+                served.remove(&self.uid);
             }
         }
     }
@@ -126,11 +163,11 @@ fn refuse(stream: UnixStream) {
     let _ = quick.and_then(|()| reply.send(&Answer::Error(busy))).and_then(|()| reply.flush());
 }
 
-fn converse(stream: UnixStream, peer: &Peer, daemon: &Arc<Daemon>) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+/// The place is held until the answer is sent.
+fn converse(stream: UnixStream, peer: &Peer, daemon: &Arc<Daemon>, mut place: Place) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut reply = Reply { out: BufWriter::new(stream.try_clone()?) };
-    let request = match read_request(stream) {
+    let request = match read_request(stream, &mut place) {
         Ok(request) => request,
         Err(why) => {
             let error =
@@ -154,17 +191,30 @@ fn peer_of(stream: &UnixStream) -> io::Result<Peer> {
     Ok(Peer { owner: user::owner(peer.uid(), peer.gid()), is_operator })
 }
 
-fn read_request(stream: UnixStream) -> Result<Request, String> {
-    let mut line = Vec::new();
-    let limit = REQUEST_BYTES_MAX as u64;
-    BufReader::new(stream).take(limit).read_until(b'\n', &mut line).map_err(|e| e.to_string())?;
-    if line.last() != Some(&b'\n') {
-        return Err(format!("the request has no end, or is longer than {limit} bytes"));
+fn read_request(mut stream: UnixStream, place: &mut Place) -> Result<Request, String> {
+    let until = Instant::now() + PATIENCE;
+    let mut line: Vec<u8> = Vec::new();
+    let mut chunk = [0; 16 << 10];
+    while line.last() != Some(&b'\n') {
+        let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        let got = stream.set_read_timeout(Some(left)).and_then(|()| stream.read(&mut chunk));
+        let read = chunk.get(..got.map_err(|e| e.to_string())?).unwrap_or_default();
+        if read.is_empty() || line.len() + read.len() > REQUEST_BYTES_MAX {
+            return Err(format!("the request has no end, or is longer than {REQUEST_BYTES_MAX} bytes"));
+        }
+        place.hold(read.len()).ok_or("the requests of this user take too much memory together; try again")?;
+        // What comes behind the end belongs to no request.
+        let end = read.iter().position(|byte| *byte == b'\n');
+        line.extend_from_slice(end.map_or(read, |end| read.get(..=end).unwrap_or(read)));
     }
     let request: Request = serde_json::from_slice(&line).map_err(|e| format!("not a request: {e}"))?;
     if request.version != VERSION {
-        say(&format!("a client speaks {}, this daemon {VERSION}", request.version));
-        return Err(format!("the request is of version {}, this daemon speaks {VERSION}", request.version));
+        // A client's word goes no further than to itself.
+        let version: String = request.version.chars().take(VERSION_SHOWN).collect();
+        return Err(format!("the request is of version {version:?}, this daemon speaks {VERSION}"));
     }
     Ok(request)
 }
+
+#[cfg(test)]
+mod tests;

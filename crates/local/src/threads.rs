@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::abort;
 use std::thread::{Builder, JoinHandle};
 
-use crate::say::say;
+use tracing::error;
 
 /// The stack of a listener: there is one for each rank.
 const LISTENER_STACK_BYTES: usize = 256 << 10;
@@ -37,10 +37,11 @@ fn start<T: Send + 'static>(
 ) -> io::Result<JoinHandle<T>> {
     builder.name(name.clone()).spawn(move || {
         catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-            say(&format!(
-                "the daemon ends, because its thread {name:?} panicked; jobs go on, and the next `phalanx up` takes them \
-                 over. Please report what stands above"
-            ));
+            error!(
+                thread = name,
+                hint = "jobs go on, and the next `phalanx up` takes them over; please report the panic above",
+                "the daemon ends, for a thread of it panicked"
+            );
             abort()
         })
     })
@@ -67,6 +68,7 @@ mod tests {
     #[test]
     fn a_vital_thread_that_panics_ends_the_process() {
         if std::env::var_os(CHILD).is_some() {
+            phalanx_shell::log::begin(phalanx_shell::log::Format::Text, phalanx_shell::log::Level::Error);
             vital("doomed", || panic!("on purpose")).unwrap().join().unwrap();
             return;
         }
@@ -78,7 +80,7 @@ mod tests {
             .unwrap();
         let said = String::from_utf8_lossy(&child.stderr);
         assert_eq!(child.status.signal(), Some(nix::libc::SIGABRT), "{said}");
-        assert!(said.contains("the daemon ends, because its thread \"doomed\" panicked"), "{said}");
+        assert!(said.contains("the daemon ends, for a thread of it panicked thread=\"doomed\""), "{said}");
     }
 
     #[test]

@@ -10,13 +10,13 @@ use std::time::{Duration, SystemTime};
 
 use phalanx_model::{Input, JobId, Phase};
 use phalanx_node::output;
+use tracing::warn;
 
 use crate::Paths;
 use crate::daemon::Daemon;
 use crate::launch;
 use crate::limits::Limits;
 use crate::logs;
-use crate::say::say;
 
 /// Finished jobs that stay in the engine's books; older ones are in the history alone.
 const FINISHED_IN_BOOKS: usize = 100;
@@ -72,7 +72,7 @@ fn forget_old(daemon: &Daemon) {
                 let _ = fs::remove_dir_all(daemon.paths.job(job));
             }
         }
-        Err(why) => say(&format!("the history cannot be pruned: {why}")),
+        Err(error) => warn!(error, "the history cannot be pruned"),
     }
 }
 
@@ -122,7 +122,7 @@ fn cut(output: &mut Output, surplus: u64) -> u64 {
         return 0;
     }
     let freed = output::cut(&output.path, output.bytes.saturating_sub(surplus)).unwrap_or_else(|e| {
-        say(&format!("cannot cut {}: {e}", output.path.display()));
+        warn!(file = %output.path.display(), error = %e, "output cannot be cut");
         0
     });
     output.bytes = output.bytes.saturating_sub(freed);

@@ -10,12 +10,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use phalanx_model::{Change, Input, Job, JobId, NodeName, SecretSource, Snapshot, Turn};
+use phalanx_model::{Change, GangRecord, Input, Job, JobId, NodeName, SecretSource, Snapshot, Turn};
 use phalanx_shell::{Engine, PumpError};
 
 use crate::daemon::Daemon;
 use crate::launch;
-use crate::logs::{self, Follower};
+use crate::logs::{self, Buffer, Follower};
 use crate::protocol::{Answer, ErrorCode, ErrorView, EventView, JobRef, JobView, NodesView, Verb, WhyView};
 use crate::server::{Peer, Reply};
 use crate::spot;
@@ -445,6 +445,7 @@ fn stream_logs(
 ) -> Result<(), Failure> {
     let id = own(daemon, peer, wanted)?.id;
     let mut followers: Vec<Follower> = Vec::new();
+    let mut buffer = Buffer::new();
     let mut tail = what.tail;
     loop {
         // Looked at before the logs, so that nothing written before the end is missed.
@@ -466,7 +467,7 @@ fn stream_logs(
         }
         for follower in &mut followers {
             let member = follower.member();
-            follower.lines(over, |line| {
+            follower.lines(over, &mut buffer, |line| {
                 reply.send(&Answer::Log { rank: member.rank, attempt: member.attempt, line: line.to_owned() })
             })?;
         }
@@ -485,10 +486,12 @@ fn stream_logs(
 }
 
 fn ended(daemon: &Daemon, id: JobId) -> Result<bool, Failure> {
-    let over = daemon.engine.look(move |e| {
-        e.jobs().find(|(j, _)| j.id == id).is_none_or(|(_, g)| g.iter().all(|r| r.is_finished()))
-    })?;
-    Ok(over)
+    let is_over = |engine: &Engine, id: JobId| {
+        let gangs = engine.job(id).map_or(0, |job| job.gangs.len());
+        let mut of_job = (0..).take(gangs).filter_map(|index| engine.gang(id.gang(index)));
+        of_job.all(GangRecord::is_finished)
+    };
+    Ok(daemon.engine.look(move |engine| is_over(engine, id))?)
 }
 
 /// Events as they come, then the job as it ended.

@@ -101,7 +101,7 @@ impl World for LocalWorld {
     }
 
     fn warn(&mut self, message: &str) {
-        crate::say::say(message);
+        tracing::warn!(warning = message, "the scheduler goes on");
     }
 }
 

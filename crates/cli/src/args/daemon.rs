@@ -6,6 +6,8 @@ use clap::{Args, ValueHint};
 use phalanx_local::limits::LimitsGiven;
 use phalanx_spec::quantity::parse_memory;
 
+use super::log::Log;
+
 #[derive(Debug, Args)]
 pub(crate) struct Up {
     /// Cluster file with declared nodes [default: the file that was given last, else this machine as found].
@@ -19,7 +21,9 @@ pub(crate) struct Up {
     pub(crate) found: bool,
     #[command(flatten)]
     pub(crate) limits: Limits,
-    /// Leave it running in the background; its messages go to daemon.log in the state folder.
+    #[command(flatten)]
+    pub(crate) log: Log,
+    /// Leave it running in the background; its log is daemon.log in the state folder.
     #[arg(long)]
     pub(crate) detach: bool,
     /// Set on the process that `--detach` starts.

@@ -1,7 +1,7 @@
-//! What can be typed of the lines that a process of a cluster says.
+//! What can be typed of the lines that a daemon says.
 
 use clap::{Args, ValueEnum};
-use phalanx_kube::log::{self, Format, Level};
+use phalanx_shell::log::{self, Format, Level};
 
 #[derive(Debug, Args)]
 pub(crate) struct Log {
@@ -36,17 +36,31 @@ pub(crate) enum LogLevel {
 impl Log {
     /// From here on it says what it does, and why it ends.
     pub(crate) fn begin(&self) {
-        let format = match self.log_format {
-            Some(LogFormat::Text) => Format::Text,
-            Some(LogFormat::Json) => Format::Json,
-            None => Format::of_stderr(),
-        };
+        let (format, level) = self.settings();
+        log::begin(format.unwrap_or_else(Format::of_stderr), level);
+    }
+
+    /// The format where one is given, and the level.
+    pub(crate) fn settings(&self) -> (Option<Format>, Level) {
+        let format = self.log_format.map(|format| match format {
+            LogFormat::Text => Format::Text,
+            LogFormat::Json => Format::Json,
+        });
         let level = match self.log_level {
             LogLevel::Error => Level::Error,
             LogLevel::Warn => Level::Warn,
             LogLevel::Info => Level::Info,
             LogLevel::Debug => Level::Debug,
         };
-        log::begin(format, level);
+        (format, level)
+    }
+
+    /// The same flags for another process.
+    pub(crate) fn flags(&self) -> Vec<String> {
+        let name = |value: Option<clap::builder::PossibleValue>| value.map(|of| of.get_name().to_owned());
+        let format = self.log_format.and_then(|format| name(format.to_possible_value()));
+        let format = format.map(|format| format!("--log-format={format}"));
+        let level = name(self.log_level.to_possible_value()).map(|level| format!("--log-level={level}"));
+        format.into_iter().chain(level).collect()
     }
 }

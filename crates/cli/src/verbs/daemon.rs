@@ -1,8 +1,8 @@
 //! Starting and stopping the daemon, and the hidden verbs that it starts itself.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File};
 use std::io::{Read, Seek, SeekFrom};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -11,7 +11,9 @@ use nix::sys::signal::{SigSet, Signal};
 use phalanx_journal::JournalError;
 use phalanx_local::client;
 use phalanx_local::daemon::{UpError, UpOptions};
+use phalanx_local::daemon_log::{self, DaemonLog};
 use phalanx_local::protocol::{Answer, Verb as Ask};
+use phalanx_shell::log::{self, Format};
 
 use owo_colors::OwoColorize as _;
 
@@ -27,8 +29,6 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Lines of the log that are shown when a daemon dies.
 const LINES_SHOWN: usize = 12;
 const LOG_READ_MAX: u64 = 1 << 20;
-/// A log beyond this is moved aside before the next start.
-const LOG_BYTES_MAX: u64 = 64 << 20;
 
 pub(super) fn up(session: &Session, up: Up) -> Result<ExitCode, Failure> {
     if up.detach {
@@ -38,11 +38,24 @@ pub(super) fn up(session: &Session, up: Up) -> Result<ExitCode, Failure> {
         // Out of the terminal's session, so that closing it does not end the daemon.
         nix::unistd::setsid().map_err(|e| Failure::internal(format!("cannot leave the terminal: {e}")))?;
     }
+    begin_log(session, &up);
     let Up { cluster, queues, found, limits, .. } = up;
     let limits = limits.given();
     let options = UpOptions { cluster, queues, found, limits, ..UpOptions::new(session.paths.clone()) };
     phalanx_local::daemon::up(&options).map_err(|e| failure(&e))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Text unless told otherwise: people read it, and `up --detach` shows its end where the daemon does not start.
+fn begin_log(session: &Session, up: &Up) {
+    let (format, level) = up.log.settings();
+    let format = format.unwrap_or(Format::Text);
+    if up.detached {
+        let log = DaemonLog::of_stderr(session.paths.daemon_log());
+        log::begin_in(format, level, move || log.clone());
+    } else {
+        log::begin(format, level);
+    }
 }
 
 fn failure(error: &UpError) -> Failure {
@@ -80,7 +93,7 @@ fn detach(session: &Session, up: &Up) -> Result<ExitCode, Failure> {
         .mode(0o755)
         .create(root)
         .map_err(|e| Failure::file("make", root, &e))?;
-    let (log, begin) = open_log(&log_path).map_err(|e| Failure::file("open", &log_path, &e))?;
+    let (log, begin) = daemon_log::open(&log_path).map_err(|e| Failure::file("open", &log_path, &e))?;
     let mut child = spawn(session, up, log)?;
     let asked = Instant::now();
     loop {
@@ -121,7 +134,7 @@ fn spawn(session: &Session, up: &Up, log: File) -> Result<Child, Failure> {
     if up.found {
         command.arg("--found");
     }
-    command.args(up.limits.flags());
+    command.args(up.limits.flags()).args(up.log.flags());
     let out = log.try_clone().map_err(broken)?;
     // Of no folder, so that none is kept busy.
     command.current_dir("/").stdin(Stdio::null()).stdout(out).stderr(log).spawn().map_err(broken)
@@ -142,16 +155,6 @@ fn ready(session: &Session, pid: u32) -> Result<ExitCode, Failure> {
         output::print_error(&format!("{} {warning}\n", "warning:".yellow()));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The log, opened at its end, and where that is.
-fn open_log(path: &Path) -> std::io::Result<(File, u64)> {
-    if fs::metadata(path).is_ok_and(|meta| meta.len() > LOG_BYTES_MAX) {
-        fs::rename(path, path.with_extension("log.1"))?;
-    }
-    let log = OpenOptions::new().create(true).append(true).mode(0o644).open(path)?;
-    let begin = log.metadata()?.len();
-    Ok((log, begin))
 }
 
 /// The last lines that were written since `begin`, indented.

@@ -94,11 +94,17 @@ mod tests {
 
     use super::*;
     use crate::gang::Options;
-    use crate::log::Level as Least;
-    use crate::log::testing::objects_of;
     use crate::messages::Event;
+    use phalanx_shell::log::testing::text_of;
+    use phalanx_shell::log::{Format, Level as Least};
 
     const NOW: Timestamp = Timestamp(1_800_000_000_000);
+
+    /// Each line as the object that it is.
+    fn objects_of(level: Least, what: impl FnOnce()) -> Vec<Value> {
+        let text = text_of(Format::Json, level, what);
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
 
     fn pod(name: &str, more: &Value) -> Event {
         let mut pod = json!({

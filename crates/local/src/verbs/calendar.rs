@@ -49,7 +49,7 @@ pub(super) fn add(daemon: &Daemon, peer: &Peer, asked: WindowAsk) -> Result<Answ
     let what =
         held_for.as_ref().map_or("maintenance".to_owned(), |queue| format!("a block for queue {queue}"));
     let detail = format!("{what} on {}: {}", shown(&nodes), lasts(now, begins_at, ends_at));
-    crate::say::say(&format!("{} told of {detail}", peer.owner.name));
+    tracing::info!(by = peer.owner.name, window = detail, "a window is told");
     Ok(Answer::Done { detail })
 }
 
@@ -87,7 +87,7 @@ pub(super) fn remove(
     let s = if count == 1 { " is" } else { "s are" };
     let again = if is_declared { "; what stands in the cluster file is back at the next start" } else { "" };
     let detail = format!("{count} window{s} called off on {}{again}", shown(&nodes));
-    crate::say::say(&format!("{}: {detail}", peer.owner.name));
+    tracing::info!(by = peer.owner.name, windows = detail, "windows are called off");
     Ok(Answer::Done { detail })
 }
 
@@ -139,7 +139,7 @@ pub(super) fn notice(
         "{node} is taken back in {}: it takes no new work, and what runs there saves and moves",
         span(ms)
     );
-    crate::say::say(&format!("{}: {detail}", peer.owner.name));
+    tracing::info!(by = peer.owner.name, notice = detail, "a node is taken back");
     Ok(Answer::Done { detail })
 }
 

@@ -44,7 +44,7 @@ pub(super) fn apply(
     daemon.access.replace(&facts);
     let s = if count == 1 { "" } else { "s" };
     let by = &peer.owner.name;
-    crate::say::say(&format!("{by} set {count} queue{s}"));
+    tracing::info!(by, queues = count, "queues are set");
     Ok(Answer::Done { detail: format!("{count} queue{s} and the settings are in force") })
 }
 

@@ -54,7 +54,15 @@ impl Level {
 
 /// From here on this process says on standard error what it does, panics included. The first call counts.
 pub fn begin(format: Format, level: Level) {
-    if tracing::dispatcher::set_global_default(lines(format, level, stderr)).is_ok() {
+    begin_in(format, level, stderr);
+}
+
+/// The same in a place of its own.
+pub fn begin_in<W>(format: Format, level: Level, to: W)
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    if tracing::dispatcher::set_global_default(lines(format, level, to)).is_ok() {
         std::panic::set_hook(Box::new(panicked));
     }
 }
@@ -106,13 +114,12 @@ impl FormatTime for Clock {
     }
 }
 
-/// What lines are written, for tests.
-#[cfg(test)]
-pub(crate) mod testing {
+/// What lines are written, for tests of the worlds.
+#[doc(hidden)]
+pub mod testing {
     use std::io;
+    use std::mem::take;
     use std::sync::{Arc, Mutex, PoisonError};
-
-    use serde_json::Value;
 
     use super::{Format, Level, lines};
 
@@ -130,27 +137,28 @@ pub(crate) mod testing {
     }
 
     /// What is said meanwhile.
-    pub(crate) fn text_of(format: Format, level: Level, what: impl FnOnce()) -> String {
+    pub fn text_of(format: Format, level: Level, what: impl FnOnce()) -> String {
         let kept = Kept::default();
         let to = kept.clone();
         tracing::dispatcher::with_default(&lines(format, level, move || to.clone()), what);
-        String::from_utf8(std::mem::take(&mut *kept.0.lock().unwrap())).unwrap()
-    }
-
-    /// The same, each line as the object that it is.
-    pub(crate) fn objects_of(level: Level, what: impl FnOnce()) -> Vec<Value> {
-        let text = text_of(Format::Json, level, what);
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        let bytes = take(&mut *kept.0.lock().unwrap_or_else(PoisonError::into_inner));
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
     use tracing::{debug, error, info, warn};
 
-    use super::testing::{objects_of, text_of};
+    use super::testing::text_of;
     use super::*;
+
+    /// Each line as the object that it is.
+    fn objects_of(level: Level, what: impl FnOnce()) -> Vec<Value> {
+        let text = text_of(Format::Json, level, what);
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
 
     fn every_level() {
         error!("an error");
@@ -175,7 +183,7 @@ mod tests {
         let mut rest = line;
         rest.as_object_mut().unwrap().remove("timestamp");
         let wanted = json!({
-            "level": "INFO", "message": "gang starts", "target": "phalanx_kube::log::tests",
+            "level": "INFO", "message": "gang starts", "target": "phalanx_shell::log::tests",
             "gang": "train", "pods": 4, "reason": "two\nlines \"quoted\"",
         });
         assert_eq!(rest, wanted);
