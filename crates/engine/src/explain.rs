@@ -59,25 +59,53 @@ pub(crate) fn reason(ledger: &Ledger, id: GangId) -> Option<Reason> {
     Some(now_of(ledger, id).0)
 }
 
-/// The reasons of all pending gangs. Gangs of one request class in one queue have the same reason.
+/// The reasons of all pending gangs.
 pub(crate) fn reasons(ledger: &Ledger) -> BTreeMap<GangId, Reason> {
-    let mut known: BTreeMap<(RequestClassId, QueueAt), Reason> = BTreeMap::new();
+    let mut reasons = Reasons::new(ledger, usize::MAX);
     let pending = ledger.active().filter(|(_, _, record)| record.is_pending());
-    let reason = |id: GangId| match ledger.line().place_of(id) {
-        Some(place) => {
-            let of_request = known.entry((place.request, place.queue));
-            let reason = of_request.or_insert_with(|| now_of(ledger, id).0).clone();
-            match reason {
-                Reason::PreferredWait { level, .. } => {
-                    Reason::PreferredWait { level, until: ledger.preferred_until(id).unwrap_or_default() }
-                }
-                reason => reason,
+    pending.map(|(_, _, record)| (record.id, reasons.of(record.id))).collect()
+}
+
+/// The reasons of many gangs. Those of one request class in one queue have the same one, which is searched for once.
+pub(crate) struct Reasons<'a> {
+    ledger: &'a Ledger,
+    known: BTreeMap<(RequestClassId, QueueAt), Reason>,
+    searches_left: usize,
+}
+
+impl<'a> Reasons<'a> {
+    pub(crate) const fn new(ledger: &'a Ledger, searches_max: usize) -> Self {
+        Self { ledger, known: BTreeMap::new(), searches_left: searches_max }
+    }
+
+    /// The present reason of a pending gang; once there were as many searches as may be, that of its last evaluation.
+    pub(crate) fn of(&mut self, id: GangId) -> Reason {
+        let place = self.ledger.line().place_of(id).map(|place| (place.request, place.queue));
+        let known = place.and_then(|place| self.known.get(&place).cloned());
+        let reason = known.unwrap_or_else(|| {
+            let reason = self.search(id);
+            if let Some(place) = place {
+                self.known.insert(place, reason.clone());
             }
+            reason
+        });
+        match reason {
+            Reason::PreferredWait { level, .. } => {
+                Reason::PreferredWait { level, until: self.ledger.preferred_until(id).unwrap_or_default() }
+            }
+            reason => reason,
         }
-        None => now_of(ledger, id).0,
-    };
-    let mut reason = reason;
-    pending.map(|(_, _, record)| (record.id, reason(record.id))).collect()
+    }
+
+    fn search(&mut self, id: GangId) -> Reason {
+        match self.searches_left.checked_sub(1) {
+            Some(left) => {
+                self.searches_left = left;
+                now_of(self.ledger, id).0
+            }
+            None => self.ledger.reason_of(id).unwrap_or(Reason::None),
+        }
+    }
 }
 
 /// The reason why a gang does not start now, or the placement in which it would.

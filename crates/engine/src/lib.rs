@@ -242,6 +242,15 @@ impl Engine {
         explain::reason(&self.ledger, gang)
     }
 
+    /// The reasons of these pending gangs, with a limited number of searches: each request class is searched once, and what
+    /// is beyond the limit has the reason of its last evaluation.
+    #[must_use]
+    pub fn reasons_of(&self, gangs: &[GangId], searches_max: usize) -> BTreeMap<GangId, Reason> {
+        let pending = gangs.iter().filter(|gang| self.gang(**gang).is_some_and(GangRecord::is_pending));
+        let mut reasons = explain::Reasons::new(&self.ledger, searches_max);
+        pending.map(|gang| (*gang, reasons.of(*gang))).collect()
+    }
+
     /// The reasons of all pending gangs: each request class is evaluated once.
     #[must_use]
     pub fn reasons(&self) -> BTreeMap<GangId, Reason> {

@@ -594,13 +594,14 @@ fn reconcile(daemon: &Arc<Daemon>) {
     let (map, recorder) = (daemon.map.clone(), daemon.recorder.clone());
     let _ = daemon.engine.look(move |engine| {
         let ids: Vec<JobId> = engine.jobs().map(|(job, _)| job.id).collect();
-        for id in ids {
-            if let Err(e) = recorder.recall(id) {
+        for id in &ids {
+            if let Err(e) = recorder.recall(*id) {
                 warn!(job = %id, error = %e, "the events of a job cannot be read");
             }
-            if let Some(view) = views::job(engine, &map, id, false) {
-                recorder.job(view, engine.job(id));
-            }
+        }
+        for view in views::jobs(engine, &map, &ids) {
+            let job = engine.job(view.id);
+            recorder.job(view, job);
         }
     });
 }

@@ -287,7 +287,9 @@ fn check_secrets(job: &Job, secrets: &BTreeMap<String, String>) -> Result<(), Fa
 fn list(daemon: &Daemon, finished: bool, owner: Option<u32>, limit: u32) -> Result<Vec<JobView>, Failure> {
     let map = daemon.map.clone();
     let mut jobs = daemon.engine.look(move |e| {
-        views::jobs(e, &map, |job, over| (finished || !over) && owner.is_none_or(|uid| job.owner.uid == uid))
+        let is_wanted =
+            |job: &Job, over: bool| (finished || !over) && owner.is_none_or(|uid| job.owner.uid == uid);
+        views::newest(e, &map, limit as usize, is_wanted)
     })?;
     if finished {
         let known: std::collections::BTreeSet<JobId> = jobs.iter().map(|j| j.id).collect();

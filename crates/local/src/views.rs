@@ -4,7 +4,7 @@ mod calendar;
 mod queues;
 mod service;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
     CostTable, DeviceMask, Gang, GangId, GangRecord, Job, JobId, Levels, MemberState, Node, NodeName,
@@ -56,13 +56,46 @@ impl Map {
     }
 }
 
-/// One job of the books. `full` adds what only lists leave out.
+/// Searches for the reasons of the jobs of one list. The thread that asks is the one that decides.
+const REASON_SEARCHES_MAX: usize = 16;
+
+/// Why gangs wait, of those that a list is about.
+type Reasons = BTreeMap<GangId, Reason>;
+
+/// One job of the books. `full` adds what lists leave out.
 pub(crate) fn job(engine: &Engine, map: &Map, id: JobId, full: bool) -> Option<JobView> {
+    view(engine, map, id, full, &reasons(engine, &[id]))
+}
+
+/// Jobs of the books, as lists show them. Those of many request classes say why they waited at their last evaluation.
+pub(crate) fn jobs(engine: &Engine, map: &Map, ids: &[JobId]) -> Vec<JobView> {
+    let reasons = reasons(engine, ids);
+    ids.iter().filter_map(|id| view(engine, map, *id, false, &reasons)).collect()
+}
+
+fn reasons(engine: &Engine, ids: &[JobId]) -> Reasons {
+    let waiting = |id: &JobId| waiting_gang(engine, &records(engine, engine.job(*id)?));
+    let waiting: Vec<GangId> = ids.iter().filter_map(waiting).collect();
+    engine.reasons_of(&waiting, REASON_SEARCHES_MAX)
+}
+
+fn records<'a>(engine: &'a Engine, job: &Job) -> Vec<&'a GangRecord> {
+    let gang = |index: usize| engine.gang(job.id.gang(u16::try_from(index).ok()?));
+    (0..job.gangs.len()).filter_map(gang).collect()
+}
+
+/// The gang for which a job waits, if it does. A service is asked for by those of its replicas that are wanted.
+fn waiting_gang(engine: &Engine, records: &[&GangRecord]) -> Option<GangId> {
+    let wanted = |record: &&&GangRecord| !service::rests(engine, record);
+    let told = |record: &&&GangRecord| matches!(record.phase, Phase::Pending { .. } | Phase::Stopping { .. });
+    let first = records.iter().filter(wanted).find(told)?;
+    first.is_pending().then_some(first.id)
+}
+
+fn view(engine: &Engine, map: &Map, id: JobId, full: bool, reasons: &Reasons) -> Option<JobView> {
     let job = engine.job(id)?;
-    let records: Vec<&GangRecord> =
-        (0..job.gangs.len()).filter_map(|i| engine.gang(id.gang(u16::try_from(i).ok()?))).collect();
-    let nodes: Vec<Node> = if full { engine.nodes().cloned().collect() } else { Vec::new() };
-    let gangs = records.iter().zip(&job.gangs).map(|(r, g)| gang(engine, map, &nodes, g, r, full)).collect();
+    let records = records(engine, job);
+    let gangs = records.iter().zip(&job.gangs).map(|(r, g)| gang(engine, map, g, r, full)).collect();
     let ending = ending_of(&records);
     let service = job.turn.service.as_ref().and_then(|asked| service::service(engine, id, asked, &records));
     let state =
@@ -72,7 +105,7 @@ pub(crate) fn job(engine: &Engine, map: &Map, id: JobId, full: bool) -> Option<J
         _ => None,
     });
     let at = finished_at.max();
-    let (reason, detail) = reason(engine, &records);
+    let (reason, detail) = reason(engine, &records, reasons);
     Some(JobView {
         id,
         name: job.name.to_string(),
@@ -127,7 +160,7 @@ fn least_advanced(records: &[&GangRecord]) -> &'static str {
     records.iter().min_by_key(rank).map_or("pending", |r| r.phase.word())
 }
 
-fn reason(engine: &Engine, records: &[&GangRecord]) -> (String, String) {
+fn reason(engine: &Engine, records: &[&GangRecord], reasons: &Reasons) -> (String, String) {
     match ending_of(records) {
         Some(phalanx_model::Ending::Failed { class, detail, .. }) => {
             return (class.word().to_owned(), detail);
@@ -140,8 +173,8 @@ fn reason(engine: &Engine, records: &[&GangRecord]) -> (String, String) {
     for record in records.iter().filter(|record| !service::rests(engine, record)) {
         match &record.phase {
             Phase::Pending { .. } => {
-                let reason = engine.reason(record.id).unwrap_or(Reason::None);
-                return (reason.word().to_owned(), sentences::reason(engine, &reason));
+                let reason = reasons.get(&record.id).unwrap_or(&Reason::None);
+                return (reason.word().to_owned(), sentences::reason(engine, reason));
             }
             Phase::Stopping { cause, .. } => return (String::new(), sentences::stop(engine, cause)),
             _ => {}
@@ -150,14 +183,7 @@ fn reason(engine: &Engine, records: &[&GangRecord]) -> (String, String) {
     (String::new(), String::new())
 }
 
-fn gang(
-    engine: &Engine,
-    map: &Map,
-    nodes: &[Node],
-    gang: &Gang,
-    record: &GangRecord,
-    full: bool,
-) -> GangView {
+fn gang(engine: &Engine, map: &Map, gang: &Gang, record: &GangRecord, full: bool) -> GangView {
     let placement = record.placement.as_ref();
     let slots = placement.map(|p| p.slots.as_slice()).unwrap_or_default();
     let members = slots.iter().zip(&record.members).map(|(slot, member)| {
@@ -193,8 +219,14 @@ fn gang(
         evictions: record.evictions,
         checkpointed_at: record.checkpointed_at,
         leaves: record.leaves.clone(),
-        predicted: placement.filter(|_| full).and_then(|p| map.predict(nodes, gang, p)),
+        predicted: placement.filter(|_| full).and_then(|p| map.predict(&nodes_of(engine, p), gang, p)),
     }
+}
+
+/// The nodes of a placement, of which a cluster has many more.
+fn nodes_of(engine: &Engine, placement: &Placement) -> Vec<Node> {
+    let names: BTreeSet<&NodeName> = placement.slots.iter().map(|slot| &slot.node).collect();
+    engine.nodes().filter(|node| names.contains(&node.name)).cloned().collect()
 }
 
 fn role(role: &Role) -> RoleView {
@@ -202,14 +234,17 @@ fn role(role: &Role) -> RoleView {
     RoleView { name: name.to_string(), size: *size, devices_per_member: needs.devices }
 }
 
-/// All jobs of the books that are not finished, and finished ones on request; newest last.
-pub(crate) fn jobs(engine: &Engine, map: &Map, wanted: impl Fn(&Job, bool) -> bool) -> Vec<JobView> {
-    let ids: Vec<JobId> = engine
-        .jobs()
-        .filter(|(job, gangs)| wanted(job, gangs.iter().all(GangRecord::is_finished)))
-        .map(|(job, _)| job.id)
-        .collect();
-    ids.into_iter().filter_map(|id| job(engine, map, id, false)).collect()
+/// The newest jobs of the books that are wanted, by whether they are finished, too; newest last.
+pub(crate) fn newest(
+    engine: &Engine,
+    map: &Map,
+    limit: usize,
+    wanted: impl Fn(&Job, bool) -> bool,
+) -> Vec<JobView> {
+    let wanted = engine.jobs().filter(|(job, gangs)| wanted(job, gangs.iter().all(GangRecord::is_finished)));
+    let mut ids: Vec<JobId> = wanted.map(|(job, _)| job.id).collect();
+    let ids = ids.split_off(ids.len().saturating_sub(limit));
+    jobs(engine, map, &ids)
 }
 
 /// Gangs of one job that are explained: each costs a search, and arrays have many.

@@ -93,10 +93,10 @@ impl World for LocalWorld {
                 self.pending.forget(job);
             }
         }
-        for job in touched {
-            if let Some(view) = views::job(engine, &self.map, job, false) {
-                self.recorder.job(view, engine.job(job));
-            }
+        let touched: Vec<JobId> = touched.into_iter().collect();
+        for view in views::jobs(engine, &self.map, &touched) {
+            let job = engine.job(view.id);
+            self.recorder.job(view, job);
         }
     }
 
