@@ -18,6 +18,7 @@ mod nodes;
 mod queues;
 mod rank_death;
 mod restart;
+mod retention;
 mod roles;
 mod seeds_story;
 mod service;

@@ -194,7 +194,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     cluster::keep_admin(&mut cluster, &admins(&recovered.facts));
 
     let clock = begin_clock(paths, &recovered);
-    let recorder = Recorder::open(&paths.history(), clock.clone())?;
+    let recorder = Recorder::open(paths, clock.clone())?;
     let epoch = Epoch(recovered.epoch.max(losses::last_epoch(paths).unwrap_or_default()).0 + 1);
     let unknown = look_beyond_the_journal(paths, &mut recovered, &recorder, &mut cluster, &clock);
     let (tasks, todo) = channel();

@@ -34,7 +34,7 @@ const WAL_BYTES: i64 = 16 << 20;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HistoryError {
-    #[error("the history {} is damaged: {why}; set it aside and it is begun anew", path.display())]
+    #[error("the history {} is damaged: {why}", path.display())]
     Damaged { path: PathBuf, why: String },
     #[error(
         "the history {} has version {version}, and this phalanx knows versions up to {known}; \
@@ -87,7 +87,7 @@ impl History {
         match Self::open(path) {
             Err(damaged @ HistoryError::Damaged { .. }) => {
                 let aside = set_aside(path)?;
-                let message = format!("{damaged}: it is now {}", aside.display());
+                let message = format!("{damaged}; it was moved to {}", aside.display());
                 Ok((Self::open(path)?, Some(message)))
             }
             opened => Ok((opened?, None)),

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, chown, fchown};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -13,6 +13,7 @@ use phalanx_node::{IsolationChoice, MemberSpec, Secret};
 
 use crate::Paths;
 use crate::env::{Attempt, CHECKPOINTED, launcher};
+use crate::file;
 use crate::user;
 
 /// What a rank leaves behind when it ends gets SIGTERM, and this long to go.
@@ -150,7 +151,8 @@ fn token(paths: &Paths, member: MemberId) -> String {
     format!("{:08x}-{}-{}-{attempt}-{rank}", hash >> 32, gang.job, gang.index)
 }
 
-/// Secret values that came with a submission, each in a file that only the owner reads.
+/// Secret values that came with a submission, each in a file that only the owner reads. They are durable before the
+/// submission is acknowledged, as the job in the journal is: the client forgets them then.
 pub(crate) fn keep_secrets(paths: &Paths, job: &Job, secrets: &BTreeMap<String, String>) -> io::Result<()> {
     if secrets.is_empty() {
         return Ok(());
@@ -158,14 +160,11 @@ pub(crate) fn keep_secrets(paths: &Paths, job: &Job, secrets: &BTreeMap<String, 
     let dir = paths.secrets(job.id);
     make_dir(&dir, 0o711)?;
     for (name, value) in secrets {
-        let path = dir.join(name);
-        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o400).open(&path)?;
-        file.write_all(value.as_bytes())?;
-        if nix::unistd::geteuid().is_root() {
-            chown(&path, Some(job.owner.uid), Some(job.owner.gid))?;
-        }
+        file::write(&dir.join(name), value.as_bytes(), 0o400, Some(&job.owner))?;
     }
-    Ok(())
+    // The names of the folders that this may have made.
+    file::sync_dir(&paths.all_secrets())?;
+    file::sync_dir(paths.root())
 }
 
 /// After a crash: secrets of jobs that have ended, or that were never taken, are of no use.

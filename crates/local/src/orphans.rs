@@ -389,15 +389,18 @@ impl Unknown {
         }
     }
 
-    /// Whether it lives, or may: what it left is ended first.
     fn lives(&self, paths: &Paths) -> bool {
-        let dir = paths.member(self.member);
-        match inspect(&dir) {
-            Ok(None) => false,
-            Ok(Some(found)) if found.is_alive => true,
-            Ok(Some(_)) => reap(&dir).is_err(),
-            Err(_) => true,
-        }
+        lives(&paths.member(self.member))
+    }
+}
+
+/// Whether the rank of a folder lives, or may: what a rank without a shim left is ended first.
+pub(crate) fn lives(member: &Path) -> bool {
+    match inspect(member) {
+        Ok(None) => false,
+        Ok(Some(found)) if found.is_alive => true,
+        Ok(Some(_)) => reap(member).is_err(),
+        Err(_) => true,
     }
 }
 

@@ -2,18 +2,20 @@
 //!
 //! Events of jobs in the engine's books are kept in memory as well: who follows a job sees them at once.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use phalanx_model::{Job, JobId, Timestamp};
 use tracing::warn;
 
+use crate::Paths;
 use crate::clock::Clock;
 use crate::history::{
     AttemptRow, EventRow, Filter, History, HistoryError, JobRow, MemberRow, Retention, Row,
 };
+use crate::losses;
 use crate::protocol::{EventView, GangView, HistoryView, JobRef, JobView};
 use crate::threads;
 
@@ -22,6 +24,10 @@ const BATCH_MAX: usize = 4_096;
 
 /// Events of one job; one that waits for months changes its reason often.
 const EVENTS_MAX: usize = 2_000;
+
+/// What the loss of the history means.
+const AFTER_A_LOSS: &str = "a new one was begun: jobs that ended are no longer listed, and their folders are kept \
+                            as long as --keep-days and --keep-bytes say; jobs that have not ended are not affected";
 
 enum Entry {
     Rows(Vec<Row>),
@@ -43,11 +49,21 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn has_job_folders(paths: &Paths) -> bool {
+    fs::read_dir(paths.jobs()).is_ok_and(|mut folders| folders.next().is_some())
+}
+
 impl Recorder {
-    /// Opens the history; a damaged one is set aside, with a message, and begun anew.
-    pub(crate) fn open(path: &Path, clock: Clock) -> Result<Self, HistoryError> {
-        let (writer, message) = History::open_or_begin_anew(path)?;
-        message.iter().for_each(|note| warn!(note, "the history is opened"));
+    /// Opens the history. If it is damaged, it is set aside and a new one begins; this, and a history that is gone, is
+    /// recorded as a loss.
+    pub(crate) fn open(paths: &Paths, clock: Clock) -> Result<Self, HistoryError> {
+        let path = &paths.history();
+        let is_gone = !path.exists() && has_job_folders(paths);
+        let (writer, damage) = History::open_or_begin_anew(path)?;
+        let loss = damage.or_else(|| is_gone.then(|| format!("the history {} is gone", path.display())));
+        if let Some(loss) = loss {
+            losses::add(paths, &format!("{loss}; {AFTER_A_LOSS}"));
+        }
         let reader = History::open(path)?;
         let (entries, todo) = channel();
         let of_writer = clock.clone();
@@ -151,6 +167,12 @@ impl Recorder {
     pub(crate) fn by_key(&self, uid: u32, key: &str) -> Option<JobId> {
         // An unreadable history is no reason to refuse work: the engine knows the keys of its books.
         held(&self.reader).job_by_key(uid, key).ok().flatten().map(|row| row.id)
+    }
+
+    /// The numbers of all jobs that the history knows.
+    pub(crate) fn ids(&self) -> Result<BTreeSet<JobId>, String> {
+        self.finish();
+        held(&self.reader).ids().map_err(|e| e.to_string())
     }
 
     pub(crate) fn prune(&self, keep_ms: u64, keep_jobs: u32) -> Result<Vec<JobId>, String> {

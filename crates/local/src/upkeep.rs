@@ -1,5 +1,7 @@
 //! Retention: finished jobs leave the engine's books soon, and the history and the disk in time.
 
+mod unknown;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
@@ -29,6 +31,7 @@ pub(crate) fn start(daemon: &Arc<Daemon>) -> io::Result<()> {
     Daemon::watch(daemon, "upkeep", EVERY, |daemon| {
         let goes_on = forget_finished(daemon);
         forget_old(daemon);
+        unknown::forget(daemon, SystemTime::now());
         daemon.clock.keep(&daemon.paths);
         if let Some(unfinished) = unfinished(daemon) {
             bound_output(&daemon.paths, &daemon.limits, &unfinished);

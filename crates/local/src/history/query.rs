@@ -1,5 +1,7 @@
 //! The questions.
 
+use std::collections::BTreeSet;
+
 use phalanx_model::{JobId, Timestamp};
 use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, Params, Row as Found, params};
@@ -84,6 +86,15 @@ impl History {
     /// As [`Self::job`].
     pub fn newest_id(&self) -> Result<Option<JobId>, HistoryError> {
         Ok(self.one("SELECT max(id) FROM jobs", [], |row| optional(row, 0))?.flatten().map(|t| JobId(t.0)))
+    }
+
+    /// The numbers of all jobs, without a limit: folders of other jobs are removed in time.
+    ///
+    /// # Errors
+    /// As [`Self::job`].
+    pub fn ids(&self) -> Result<BTreeSet<JobId>, HistoryError> {
+        let ids = self.many("SELECT id FROM jobs", [], |row| Ok(JobId(unsigned(0, row.get(0)?)?)))?;
+        Ok(ids.into_iter().collect())
     }
 
     /// Jobs, newest submission first.
