@@ -13,6 +13,7 @@ mod estimates;
 mod gang_start;
 mod hostile;
 mod idempotency;
+mod limits;
 mod mpi;
 mod nodes;
 mod queues;

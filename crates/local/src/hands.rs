@@ -18,7 +18,7 @@ use tracing::warn;
 use crate::Paths;
 use crate::clock::Clock;
 use crate::env::launcher;
-use crate::launch::{self, Start};
+use crate::launch::{self, Means, Start};
 use crate::limits::Limits;
 use crate::threads;
 
@@ -158,15 +158,8 @@ impl Hands {
         nodes: &BTreeMap<NodeName, Node>,
         master_port: u16,
     ) {
-        let spec = launch::member_spec(
-            &self.paths,
-            start,
-            nodes,
-            master_port,
-            member.rank,
-            &self.isolation,
-            &self.shim_exe,
-        );
+        let by = Means { isolation: &self.isolation, shim_exe: &self.shim_exe, limits: &self.limits };
+        let spec = launch::member_spec(&self.paths, start, nodes, master_port, member.rank, &by);
         let Some(mut spec) = spec else { return };
         let ranks = start.placement.slots.len().max(1) as u64;
         spec.log_bytes_max = Some(self.limits.log_bytes_per_rank.min(self.limits.log_bytes_per_user / ranks));

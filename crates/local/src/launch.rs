@@ -8,12 +8,15 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use phalanx_model::{GangId, Job, JobId, MemberId, Node, NodeName, Owner, Placement, SecretSource};
+use nix::unistd::geteuid;
+use phalanx_model::{GangId, Job, JobId, MemberId, Node, NodeName, Owner, Placement, SecretSource, Slot};
 use phalanx_node::{IsolationChoice, MemberSpec, Secret};
 
 use crate::Paths;
 use crate::env::{Attempt, CHECKPOINTED, launcher};
 use crate::file;
+use crate::limits::Limits;
+use crate::share::{self, RankLimits};
 use crate::user;
 
 /// What a rank leaves behind when it ends gets SIGTERM, and this long to go.
@@ -52,7 +55,7 @@ fn make_touchable(path: &Path, owner: &Owner) -> io::Result<()> {
     let next = path.with_extension("next");
     let file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(&next)?;
     file.set_modified(SystemTime::UNIX_EPOCH)?;
-    if nix::unistd::geteuid().is_root() {
+    if geteuid().is_root() {
         fchown(&file, Some(owner.uid), Some(owner.gid))?;
     }
     fs::rename(next, path)
@@ -81,6 +84,14 @@ fn port_of(dir: &Path) -> io::Result<u16> {
     Ok(port)
 }
 
+/// How this daemon starts ranks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Means<'a> {
+    pub(crate) isolation: &'a IsolationChoice,
+    pub(crate) shim_exe: &'a Path,
+    pub(crate) limits: &'a Limits,
+}
+
 /// What the shim of one rank is told. `None` for a rank that the placement does not have.
 pub(crate) fn member_spec(
     paths: &Paths,
@@ -88,17 +99,16 @@ pub(crate) fn member_spec(
     nodes: &BTreeMap<NodeName, Node>,
     master_port: u16,
     rank: u32,
-    isolation: &IsolationChoice,
-    shim_exe: &Path,
+    by: &Means<'_>,
 ) -> Option<MemberSpec> {
     let dir = paths.attempt(start.gang, start.attempt);
     let attempt = attempt(paths, start, nodes, &dir, master_port)?;
     let (gang, owner) = (attempt.gang, &start.job.owner);
-    let (program, needs) = (attempt.program(rank), attempt.needs(rank));
+    let program = attempt.program(rank);
     let slot = start.placement.slots.get(rank as usize)?.clone();
     let member = MemberId { gang: start.gang, attempt: start.attempt, rank };
     let holds_slots = rank < gang.size && launcher(gang).is_some_and(|launcher| launcher != rank);
-    let argv = if holds_slots { placeholder(shim_exe) } else { program.argv.clone() };
+    let argv = if holds_slots { placeholder(by.shim_exe) } else { program.argv.clone() };
     let ports = attempt.rendezvous_port().filter(|_| rank == 0).into_iter().collect();
     let secrets = program.secrets.iter().map(|(name, source)| Secret {
         name: name.clone(),
@@ -109,7 +119,8 @@ pub(crate) fn member_spec(
     });
     let mut env = attempt.env(rank);
     // For `tell`; no search path of a job is ours to choose.
-    env.entry("PHALANX_EXE".to_owned()).or_insert_with(|| shim_exe.display().to_string());
+    env.entry("PHALANX_EXE".to_owned()).or_insert_with(|| by.shim_exe.display().to_string());
+    let share = limits_of(&attempt, rank, by.limits);
     Some(MemberSpec {
         member,
         token: token(paths, member),
@@ -125,14 +136,34 @@ pub(crate) fn member_spec(
         secrets: secrets.collect(),
         rdma: program.rdma,
         cpus: Vec::new(),
-        cpu_milli: Some(needs.cpu_milli).filter(|c| *c > 0),
-        memory_bytes: Some(needs.memory_bytes).filter(|m| *m > 0),
-        pids_max: None,
+        cpu_milli: share.cpu_milli,
+        cpu_weight: share.cpu_weight,
+        memory_bytes: share.memory_bytes,
+        pids_max: share.pids,
+        pids_of_user: share.pids_of_user,
+        pids_of_all: share.pids_of_all,
         term_grace_ms: LEFTOVER_GRACE_MS,
-        isolation: isolation.clone(),
+        isolation: by.isolation.clone(),
         log_bytes_max: None,
         slot: Some(slot),
     })
+}
+
+/// What a rank may take. A launcher starts the processes of all slots that other ranks hold for it.
+fn limits_of(attempt: &Attempt<'_>, rank: u32, limits: &Limits) -> RankLimits {
+    let launches = launcher(attempt.gang) == Some(rank);
+    let is_held = |slot: &&Slot| slot.rank == rank || (launches && slot.rank < attempt.gang.size);
+    let machine = |slot: &Slot| attempt.nodes.get(&slot.node).map(|node| &*node.machine);
+    let held: Vec<_> = attempt
+        .placement
+        .slots
+        .iter()
+        .filter(is_held)
+        .filter_map(|slot| Some((slot, attempt.needs(slot.rank), machine(slot)?)))
+        .collect();
+    // A daemon of an ordinary user serves nobody from whom memory could be taken.
+    let memory_share_percent = if geteuid().is_root() { limits.memory_share_percent } else { 0 };
+    share::of_rank(&Limits { memory_share_percent, ..*limits }, &held, share::kernel_pids())
 }
 
 /// A rank that only holds its slots while the launcher runs.

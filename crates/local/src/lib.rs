@@ -29,6 +29,7 @@ pub mod queues;
 mod record;
 mod server;
 mod sessions;
+mod share;
 mod spot;
 mod threads;
 mod upkeep;

@@ -26,6 +26,11 @@ pub struct Limits {
     pub keep_days: u64,
     /// Bytes of output that are kept of all jobs; the output of jobs that ended first goes first.
     pub keep_bytes: u64,
+    /// Processes and threads of one user, and of a rank that has a whole node; a rank with a part of it has that part. 0:
+    /// half of what the kernel allows.
+    pub pids: u64,
+    /// Memory of a rank that asks for none, in percent of the share of the node that its devices are. 0: no limit.
+    pub memory_share_percent: u64,
 }
 
 impl Default for Limits {
@@ -36,6 +41,8 @@ impl Default for Limits {
             log_bytes_per_user: 4 << 30,
             keep_days: 30,
             keep_bytes: 16 << 30,
+            pids: 0,
+            memory_share_percent: 100,
         }
     }
 }
@@ -48,6 +55,8 @@ pub struct LimitsGiven {
     pub log_bytes_per_user: Option<u64>,
     pub keep_days: Option<u64>,
     pub keep_bytes: Option<u64>,
+    pub pids: Option<u64>,
+    pub memory_share_percent: Option<u64>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +80,11 @@ impl Limits {
         }
     }
 
+    /// Processes and threads of one user, where the kernel allows `kernel` of all.
+    pub(crate) const fn pids_or(&self, kernel: u64) -> u64 {
+        if self.pids == 0 { kernel / 2 } else { self.pids }
+    }
+
     /// The remembered limits with those that are given now, which are remembered from now on.
     pub(crate) fn settle(paths: &Paths, given: &LimitsGiven) -> Result<Self, LimitsError> {
         let before = Self::remembered(paths)?;
@@ -80,6 +94,8 @@ impl Limits {
             log_bytes_per_user: given.log_bytes_per_user.unwrap_or(before.log_bytes_per_user),
             keep_days: given.keep_days.unwrap_or(before.keep_days),
             keep_bytes: given.keep_bytes.unwrap_or(before.keep_bytes),
+            pids: given.pids.unwrap_or(before.pids),
+            memory_share_percent: given.memory_share_percent.unwrap_or(before.memory_share_percent),
         };
         if now != before {
             let path = paths.limits();

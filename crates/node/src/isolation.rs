@@ -20,6 +20,9 @@ pub use group::Group;
 /// Where systems mount cgroups.
 pub const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
+/// The largest weight that the kernel takes.
+pub const CPU_WEIGHT_MAX: u64 = 10_000;
+
 /// A cgroup controller that is used here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -55,9 +58,13 @@ impl Controller {
 pub struct Limits {
     /// Thousandths of a CPU.
     pub cpu_milli: Option<u64>,
+    /// CPU time in proportion to the other members where they compete for it; [`CPU_WEIGHT_MAX`] at most.
+    pub cpu_weight: Option<u64>,
     pub memory_bytes: Option<u64>,
     /// Processes and threads.
     pub pids: Option<u64>,
+    /// Processes and threads of all members together.
+    pub pids_of_all: Option<u64>,
     /// CPUs it may run on; empty for any.
     pub cpus: Vec<u32>,
 }

@@ -385,6 +385,21 @@ fn a_limit_binds_or_is_noted() {
     }
 }
 
+/// Without cgroups no other limit binds.
+#[test]
+fn the_processes_of_a_user_are_limited_without_cgroups() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped the_processes_of_a_user_are_limited_without_cgroups: needs root");
+        return;
+    }
+    let mut bench = Bench::new("for i in $(seq 40); do sleep 1 & done; wait; echo all");
+    bench.spec.isolation = IsolationChoice::ProcessGroups;
+    // A user with no process on this machine.
+    (bench.spec.uid, bench.spec.gid, bench.spec.pids_of_user) = (64_971, 64_971, Some(20));
+    assert_ne!(bench.run_to_exit(), Exit::succeeded(), "{}", bench.log());
+    assert!(bench.log().contains("fork"), "{}", bench.log());
+}
+
 #[test]
 fn without_cgroups_limits_are_noted_and_nothing_fails() {
     let mut bench = Bench::new("exit 0");

@@ -60,6 +60,23 @@ pub(crate) struct Limits {
     /// Bytes of output that are kept of all jobs; that of jobs that ended first goes first [default: 16GiB].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     keep_bytes: Option<u64>,
+    /// Processes and threads of one user, and of a rank with a whole node; a rank with a part of a node has that part. 0
+    /// means half of what the kernel allows [default: 0].
+    #[arg(long, value_name = "N", value_parser = pids)]
+    pids: Option<u64>,
+    /// Memory of a rank that asks for none, in percent of its share of the node; 0 sets no limit [default: 100].
+    #[arg(long = "memory-share", value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    memory_share_percent: Option<u64>,
+}
+
+/// Fewer processes than this, and no shell script runs.
+const PIDS_MIN: u64 = 64;
+
+fn pids(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(pids) if pids == 0 || pids >= PIDS_MIN => Ok(pids),
+        _ => Err(format!("expected 0, or a number from {PIDS_MIN}")),
+    }
 }
 
 fn size(text: &str) -> Result<u64, String> {
@@ -74,6 +91,8 @@ impl Limits {
             log_bytes_per_user: self.log_per_user,
             keep_days: self.keep_days,
             keep_bytes: self.keep_bytes,
+            pids: self.pids,
+            memory_share_percent: self.memory_share_percent,
         }
     }
 
@@ -86,6 +105,8 @@ impl Limits {
             flag("--log-per-user", self.log_per_user),
             flag("--keep-days", self.keep_days),
             flag("--keep-bytes", self.keep_bytes),
+            flag("--pids", self.pids),
+            flag("--memory-share", self.memory_share_percent),
         ];
         flags.into_iter().flatten().collect()
     }

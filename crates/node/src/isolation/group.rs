@@ -7,13 +7,17 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Controller, Limits};
+use super::{CPU_WEIGHT_MAX, Controller, Limits};
 use crate::processes::{self, Process};
 
 /// The period over which CPU time is limited, in microseconds: the kernel's default.
 const CPU_PERIOD_US: u64 = 100_000;
 /// The kernel's least quota of a period, in microseconds.
 const CPU_QUOTA_US_MIN: u64 = 1_000;
+/// The default weight of a group in v2, the same in v1, and the least of v1.
+const V2_WEIGHT: u64 = 100;
+const V1_SHARES: u64 = 1_024;
+const V1_SHARES_MIN: u64 = 2;
 /// How deep groups that the member made inside its own are followed.
 const DEPTH_MAX: u32 = 32;
 
@@ -45,8 +49,15 @@ impl Group {
             let quota = u128::from(milli) * u128::from(CPU_PERIOD_US) / 1000;
             u64::try_from(quota).unwrap_or(u64::MAX).max(CPU_QUOTA_US_MIN)
         });
+        if let Some(pids) = limits.pids_of_all
+            && let Err(why) = self.set_above(Controller::Pids, "pids.max", &pids.to_string())
+        {
+            notes.push(format!("the pids limit of all members is not enforced: {why}"));
+        }
+        let weight = limits.cpu_weight.map(|weight| weight.clamp(1, CPU_WEIGHT_MAX));
         let settings = [
             (Controller::Cpu, "cpu.max", quota.map(|q| format!("{q} {CPU_PERIOD_US}"))),
+            (Controller::Cpu, "cpu.weight", weight.map(|w| w.to_string())),
             (Controller::Memory, "memory.max", limits.memory_bytes.map(|b| b.to_string())),
             (Controller::Pids, "pids.max", limits.pids.map(|p| p.to_string())),
             (Controller::Cpuset, "cpuset.cpus", cpu_list(&limits.cpus)),
@@ -77,12 +88,25 @@ impl Group {
                 Err("this machine has no such cgroup controller".into())
             };
         };
-        let (file, value) = match controller {
-            Controller::Cpu => ("cpu.cfs_quota_us", value.split(' ').next().unwrap_or(value)),
-            Controller::Memory => ("memory.limit_in_bytes", value),
+        let shares = || value.parse().map_or(0, |weight: u64| weight.saturating_mul(V1_SHARES) / V2_WEIGHT);
+        let (file, value) = match (controller, file) {
+            (Controller::Cpu, "cpu.weight") => ("cpu.shares", &*shares().max(V1_SHARES_MIN).to_string()),
+            (Controller::Cpu, _) => ("cpu.cfs_quota_us", value.split(' ').next().unwrap_or(value)),
+            (Controller::Memory, _) => ("memory.limit_in_bytes", value),
             _ => (file, value),
         };
         put(&dir.join(file), value).map_err(|e| e.to_string())
+    }
+
+    /// Sets a limit of the folder that holds the groups of all members.
+    fn set_above(&self, controller: Controller, file: &str, value: &str) -> Result<(), String> {
+        let v2 = self.v2.as_ref().filter(|_| self.v2_controllers.contains(&controller));
+        let above = v2.or_else(|| self.v1.get(&controller)).and_then(|dir| dir.parent());
+        let Some(above) = above else { return Err("this machine has no such cgroup controller".into()) };
+        if let Some(base) = above.parent().filter(|_| v2.is_some()) {
+            let _ = put(&base.join("cgroup.subtree_control"), &format!("+{}", controller.word()));
+        }
+        put(&above.join(file), value).map_err(|e| e.to_string())
     }
 
     /// No cgroup holds this member.
@@ -229,14 +253,22 @@ mod tests {
     }
 
     fn all_limits() -> Limits {
-        Limits { cpu_milli: Some(1500), memory_bytes: Some(1 << 30), pids: Some(64), cpus: vec![0, 2] }
+        Limits {
+            cpu_milli: Some(1500),
+            cpu_weight: Some(1_250),
+            memory_bytes: Some(1 << 30),
+            pids: Some(64),
+            pids_of_all: Some(4_096),
+            cpus: vec![0, 2],
+        }
     }
 
     #[test]
     fn v2_limits_are_written_and_controllers_handed_down() {
         let root = tempfile::tempdir().unwrap();
         let dir = root.path().join("phalanx/t");
-        member(&dir, &["cgroup.procs", "cpu.max", "memory.max", "pids.max", "cpuset.cpus"]);
+        member(&dir, &["cgroup.procs", "cpu.max", "cpu.weight", "memory.max", "pids.max", "cpuset.cpus"]);
+        member(&root.path().join("phalanx"), &["pids.max"]);
         member(root.path(), &["cgroup.subtree_control"]);
         let mut group =
             Group { v2: Some(dir.clone()), v2_controllers: Controller::V2.into(), v1: BTreeMap::new() };
@@ -244,7 +276,9 @@ mod tests {
         let read = |file: &str| fs::read_to_string(dir.join(file)).unwrap();
         assert_eq!(read("cpu.max"), "150000 100000");
         assert_eq!(read("memory.max"), "1073741824");
+        assert_eq!(read("cpu.weight"), "1250");
         assert_eq!(read("pids.max"), "64");
+        assert_eq!(read("../pids.max"), "4096");
         assert_eq!(read("cpuset.cpus"), "0,2");
         let handed = fs::read_to_string(root.path().join("cgroup.subtree_control")).unwrap();
         assert!(handed.contains("+cpuset"), "{handed}");
@@ -256,26 +290,30 @@ mod tests {
         let mut group = Group::default();
         for (controller, file) in [
             (Controller::Cpu, "cpu.cfs_quota_us"),
+            (Controller::Cpu, "cpu.shares"),
             (Controller::Memory, "memory.limit_in_bytes"),
             (Controller::Pids, "pids.max"),
         ] {
-            let dir = root.path().join(controller.word());
+            let dir = root.path().join(controller.word()).join("phalanx/t");
             member(&dir, &["cgroup.procs", file]);
             group.v1.insert(controller, dir);
         }
+        member(&root.path().join("pids/phalanx"), &["pids.max"]);
         assert_eq!(group.create(&all_limits()), Vec::<String>::new());
         let read = |file: &str| fs::read_to_string(root.path().join(file)).unwrap();
-        assert_eq!(read("cpu/cpu.cfs_quota_us"), "150000");
-        assert_eq!(read("memory/memory.limit_in_bytes"), "1073741824");
-        fs::write(root.path().join("memory/memory.oom_control"), "under_oom 0\noom_kill 3\n").unwrap();
+        assert_eq!(read("cpu/phalanx/t/cpu.cfs_quota_us"), "150000");
+        assert_eq!(read("cpu/phalanx/t/cpu.shares"), "12800");
+        assert_eq!(read("memory/phalanx/t/memory.limit_in_bytes"), "1073741824");
+        assert_eq!([read("pids/phalanx/pids.max"), read("pids/phalanx/t/pids.max")], ["4096", "64"]);
+        fs::write(root.path().join("memory/phalanx/t/memory.oom_control"), "oom_kill 3\n").unwrap();
         assert_eq!(group.oom_kills(), 3);
     }
 
     #[test]
     fn a_limit_that_cannot_be_set_is_a_note_and_no_failure() {
         let notes = Group::default().create(&all_limits());
-        assert_eq!(notes.len(), 3, "{notes:?}");
-        assert!(notes[0].contains("cpu limit is not enforced"), "{notes:?}");
+        assert_eq!(notes.len(), 5, "{notes:?}");
+        assert!(notes[1].contains("cpu limit is not enforced"), "{notes:?}");
     }
 
     #[test]

@@ -38,9 +38,21 @@ pub struct MemberSpec {
     #[serde(default)]
     pub cpus: Vec<u32>,
     pub cpu_milli: Option<u64>,
+    /// CPU time in proportion to the other members where they compete for it, from 1 to
+    /// [`CPU_WEIGHT_MAX`](crate::isolation::CPU_WEIGHT_MAX).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_weight: Option<u64>,
     pub memory_bytes: Option<u64>,
+    /// Processes and threads of the member.
     #[serde(default)]
     pub pids_max: Option<u64>,
+    /// Processes and threads of its user on the whole machine: what binds where there are no cgroups. Root has no such
+    /// limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pids_of_user: Option<u64>,
+    /// Processes and threads of all members of the machine together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pids_of_all: Option<u64>,
     /// From SIGTERM to SIGKILL for what the rank leaves behind when it ends.
     pub term_grace_ms: u64,
     #[serde(default)]
@@ -162,8 +174,10 @@ impl MemberSpec {
     pub fn limits(&self) -> Limits {
         Limits {
             cpu_milli: self.cpu_milli,
+            cpu_weight: self.cpu_weight,
             memory_bytes: self.memory_bytes,
             pids: self.pids_max,
+            pids_of_all: self.pids_of_all,
             cpus: self.cpus.clone(),
         }
     }

@@ -128,9 +128,16 @@ fn open_log(path: &Path, uid: u32, gid: u32) -> io::Result<File> {
     Ok(log)
 }
 
-/// Sets on the shim itself what the rank inherits: affinity, and the limits that RDMA needs.
+/// Sets on the shim itself what the rank inherits: affinity, the processes of its user, and the limits that RDMA needs.
 fn set_own_limits(spec: &MemberSpec) -> Result<Vec<String>, Failure> {
     let mut notes = Vec::new();
+    // The kernel counts by user, and lets root have any number: neither this shim nor a rank of root is bound.
+    if let Some(pids) = spec.pids_of_user {
+        let hard = getrlimit(Resource::RLIMIT_NPROC).map_or(pids, |(_, hard)| hard.min(pids));
+        if let Err(e) = setrlimit(Resource::RLIMIT_NPROC, hard, hard) {
+            notes.push(format!("the limit of the user's processes is not enforced: {e}"));
+        }
+    }
     if !spec.cpus.is_empty() {
         let mut set = CpuSet::new();
         let filled =

@@ -219,7 +219,10 @@ impl Shim {
             exit.detail = self.spec.memory_bytes.map_or_else(
                 || "the kernel ended a process of it: out of memory".to_owned(),
                 |bytes| {
-                    format!("the kernel ended a process of it: out of memory, with a limit of {bytes} bytes")
+                    format!(
+                        "the kernel ended a process of it: out of memory, with a limit of {bytes} bytes; ask for more \
+                         with `memory` under `resources`"
+                    )
                 },
             );
         }
