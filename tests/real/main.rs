@@ -16,6 +16,7 @@ mod idempotency;
 mod limits;
 mod mpi;
 mod nodes;
+mod notices;
 mod queues;
 mod rank_death;
 mod restart;

@@ -18,7 +18,7 @@ use phalanx_local::client::{ClientError, ask};
 use phalanx_local::daemon::{UpOptions, up};
 use phalanx_local::protocol::Answer;
 use phalanx_model::QueueName;
-use phalanx_node::shim;
+use phalanx_node::{confined, shim};
 use phalanx_shell::log;
 use std::time::Duration;
 
@@ -31,6 +31,8 @@ fn main() -> ExitCode {
             shim::main(dir)
         }
         [verb] if verb.as_os_str() == "__hold" => hold(),
+        [verb] if verb.as_os_str() == "__confine" => confined::main(),
+        [verb] if verb.as_os_str() == "__post" => phalanx_local::post(),
         [verb, state, files @ ..] if verb.as_os_str() == "up" => told(run(state, files)),
         [verb, kubeconfig, lease_s, namespace, times @ ..] if verb.as_os_str() == "scheduler" => {
             logged(schedule(kubeconfig, lease_s, namespace, times))
@@ -41,7 +43,7 @@ fn main() -> ExitCode {
         [verb, socket] if verb.as_os_str() == "ask" => told(relay(socket)),
         _ => {
             eprintln!(
-                "usage: phalanx-test-daemon up STATE [CLUSTER [QUEUES]] | scheduler KUBECONFIG LEASE-SECONDS LEASE-NAMESPACE [BINDING-SECONDS READY-SECONDS VACANT-SECONDS [all | labelled [PROVISIONING-CLASS]]] | node KUBECONFIG NODE MACHINE-FILE [KUBELET-FOLDER] | ask SOCKET | __shim DIR | __hold"
+                "usage: phalanx-test-daemon up STATE [CLUSTER [QUEUES]] | scheduler KUBECONFIG LEASE-SECONDS LEASE-NAMESPACE [BINDING-SECONDS READY-SECONDS VACANT-SECONDS [all | labelled [PROVISIONING-CLASS]]] | node KUBECONFIG NODE MACHINE-FILE [KUBELET-FOLDER] | ask SOCKET | __shim DIR | __hold | __confine | __post"
             );
             ExitCode::from(2)
         }

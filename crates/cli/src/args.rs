@@ -161,6 +161,12 @@ pub(crate) enum Verb {
     /// Holds a slot for a launcher that runs elsewhere: sleeps until SIGTERM.
     #[command(name = "__hold", hide = true)]
     HoldSlot,
+    /// Runs the command of a notice as its owner; started by the daemon.
+    #[command(name = "__confine", hide = true)]
+    Confine,
+    /// Sends a notice to a webhook as its owner; started by the daemon.
+    #[command(name = "__post", hide = true)]
+    Post,
     /// Measures between two ranks; submitted by `topo probe`.
     #[command(name = "__measure", hide = true)]
     Measure(Measure),

@@ -206,12 +206,19 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     let header = Header::new(VERSION, epoch, clock.now());
     let journal = Journal::create_allocating(&paths.journal(), header, Some(allocate))?;
     let pending = pending_bytes(&recovered);
+    let exe = shim_exe(options)?;
     let world = |_: Handle| LocalWorld {
         paths: paths.clone(),
         map: cluster.map.clone(),
         hands: tasks.clone(),
         recorder: recorder.clone(),
-        notifier: Notifier::start(|notice| warn!(notice, "a notice was not delivered")),
+        notifier: Notifier::start(
+            |notice| warn!(notice, "a notice was not delivered"),
+            paths,
+            exe.clone(),
+            options.isolation.clone(),
+            limits,
+        ),
         meter: Meter::new(cluster.prices.clone(), records(&recovered)),
         pending: Arc::clone(&pending),
         epoch,
@@ -226,7 +233,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
 
     let hands = Hands {
         paths: paths.clone(),
-        shim_exe: shim_exe(options)?,
+        shim_exe: exe.clone(),
         isolation: options.isolation.clone(),
         limits,
         engine: engine.clone(),

@@ -171,15 +171,20 @@ fn placeholder(shim_exe: &Path) -> Vec<String> {
     vec![shim_exe.display().to_string(), "__hold".to_owned()]
 }
 
-/// Unique on this machine: two daemons with different state folders never share one.
+/// Unique on this machine.
 fn token(paths: &Paths, member: MemberId) -> String {
+    let MemberId { gang, attempt, rank } = member;
+    format!("{}-{}-{}-{attempt}-{rank}", mark(paths), gang.job, gang.index)
+}
+
+/// Tells the cgroups of daemons with different state folders apart.
+pub(crate) fn mark(paths: &Paths) -> String {
     let root = paths.root().as_os_str().as_encoded_bytes();
-    // FNV-1a, only to tell state folders apart.
+    // FNV-1a.
     let hash = root
         .iter()
         .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3));
-    let MemberId { gang, attempt, rank } = member;
-    format!("{:08x}-{}-{}-{attempt}-{rank}", hash >> 32, gang.job, gang.index)
+    format!("{:08x}", hash >> 32)
 }
 
 /// Secret values that came with a submission, each in a file that only the owner reads. They are durable before the

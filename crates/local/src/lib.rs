@@ -38,4 +38,5 @@ mod verbs;
 mod views;
 mod world;
 
+pub use notify::post;
 pub use paths::Paths;

@@ -3,8 +3,9 @@
 //! Every rank has a *shim*: a small process of its own session that starts the rank, outlives the daemon,
 //! and keeps the exit code until somebody asks. A daemon drives it through [`member`]; the shim itself is
 //! [`shim::main`]; what the two say to each other is [`protocol`]; what holds the processes of a rank
-//! together, and ends them together, is [`isolation`].
+//! together, and ends them together, is [`isolation`]. What else a user may have run is [`confined`].
 
+pub mod confined;
 pub mod isolation;
 pub mod member;
 pub mod output;

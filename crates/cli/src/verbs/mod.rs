@@ -130,6 +130,8 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
         Verb::Crds => crds(),
         Verb::Shim { dir } => Ok(phalanx_node::shim::main(&dir)),
         Verb::HoldSlot => Ok(daemon::hold()),
+        Verb::Confine => Ok(phalanx_node::confined::main()),
+        Verb::Post => Ok(phalanx_local::post()),
         Verb::Measure(measure) => Ok(measure::main(&measure)),
     }
 }

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use phalanx_node::{MemberSpec, shim, spawn};
+use phalanx_node::{MemberSpec, confined, shim, spawn};
 
 fn main() -> ExitCode {
     let args: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
     let words: Vec<&Path> = args.iter().map(PathBuf::as_path).collect();
     match words.as_slice() {
         [verb, dir] if verb.as_os_str() == "__shim" => shim::main(dir),
+        [verb] if verb.as_os_str() == "__confine" => confined::main(),
         [verb, dir, spec] if verb.as_os_str() == "daemon" => match daemon(dir, spec) {
             Ok(()) => ExitCode::SUCCESS,
             Err(e) => {
@@ -21,7 +22,7 @@ fn main() -> ExitCode {
             }
         },
         _ => {
-            eprintln!("usage: phalanx-shim-test __shim DIR | daemon DIR SPEC");
+            eprintln!("usage: phalanx-shim-test __shim DIR | daemon DIR SPEC | __confine");
             ExitCode::from(2)
         }
     }
