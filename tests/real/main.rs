@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
+mod accounts;
 mod calendar;
 mod clocks;
 mod conformance;

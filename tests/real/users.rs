@@ -103,7 +103,7 @@ fn a_narrow_umask_of_the_daemon_does_not_shut_other_users_out() {
         return;
     }
     let mut bench = Bench::new(NODE_OF_8);
-    bench.up_under(Some("077"));
+    bench.up_by(Some("umask 077; exec \"$0\" \"$@\""));
     let mut job = shell(1, "cat $PHALANX_HOSTFILE && cat /dev/fd/$PHALANX_SECRET_KEY_FD >/dev/null");
     gang(&mut job).program.secrets.insert("KEY".to_owned(), SecretSource::Submitted);
     let id = submit_as_nobody(&bench, job, &[("KEY", "value")]);

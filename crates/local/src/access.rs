@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use phalanx_model::{Access, Class, Input, Job, Owner, Queue, QueueName, Settings};
+use phalanx_model::{Access, Class, Input, Job, Queue, QueueName, Settings};
 
-use crate::user;
+use crate::protocol::ErrorCode;
+use crate::user::Names;
 
 /// The queue of jobs that name none; it need not be configured.
 const DEFAULT_QUEUE: &str = "default";
@@ -25,12 +26,13 @@ struct Shares {
 /// Why a job is not admitted, and who may submit it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
+    pub(crate) code: ErrorCode,
     pub(crate) message: String,
     pub(crate) hint: String,
 }
 
 fn refusal<T>(message: String, hint: impl Into<String>) -> Result<T, Refusal> {
-    Err(Refusal { message, hint: hint.into() })
+    Err(Refusal { code: ErrorCode::Forbidden, message, hint: hint.into() })
 }
 
 impl Policy {
@@ -63,9 +65,17 @@ impl Policy {
     /// Whether the owner of a job may use its queue, class and priority. A job that names no class gets the highest
     /// class that its owner may use, up to the default class.
     pub(crate) fn check(&self, job: &mut Job) -> Result<(), Refusal> {
+        let names_groups = self.shares().name_groups();
+        let owner = job.owner.clone();
+        // Not with the lock: the name service may take its time, and others submit meanwhile.
+        let names = Names::of(&owner, names_groups).map_err(|e| Refusal {
+            code: ErrorCode::Unavailable,
+            message: format!("the groups of user {} are not known: {e}", owner.name),
+            hint: "try again later; `id` shows whether the name service answers".to_owned(),
+        })?;
         let shares = self.shares();
-        shares.check_queue(job)?;
-        let class = shares.class_for(job)?;
+        shares.check_queue(job, &names)?;
+        let class = shares.class_for(job, &names)?;
         shares.check_priority(job, class)?;
         if job.turn.class.is_none() && class.name != shares.settings.default_class {
             job.turn.class = Some(class.name.clone());
@@ -82,7 +92,13 @@ impl Shares {
         std::iter::successors(self.queues.get(name), parent).take(self.queues.len())
     }
 
-    fn check_queue(&self, job: &Job) -> Result<(), Refusal> {
+    fn name_groups(&self) -> bool {
+        let queues = self.queues.values().map(|queue| &queue.access);
+        let mut all = queues.chain(self.settings.classes.iter().map(|class| &class.access));
+        all.any(|access| !access.groups.is_empty())
+    }
+
+    fn check_queue(&self, job: &Job, names: &Names<'_>) -> Result<(), Refusal> {
         let (owner, name) = (&job.owner, &job.queue);
         if !self.queues.contains_key(name) && name.as_str() != DEFAULT_QUEUE {
             let mut open: Vec<&str> = self.queues.keys().map(QueueName::as_str).collect();
@@ -97,7 +113,7 @@ impl Shares {
             );
         }
         match self.path(name).find(|queue| queue.access.names_accounts()) {
-            Some(queue) if !user::is_named(owner, &queue.access) => {
+            Some(queue) if !names.are_in(&queue.access) => {
                 let message = format!("user {} may not submit to queue {name}", owner.name);
                 refusal(message, format!("{} may, and operators", accounts(&queue.access)))
             }
@@ -105,15 +121,15 @@ impl Shares {
         }
     }
 
-    fn class_for(&self, job: &Job) -> Result<&Class, Refusal> {
+    fn class_for(&self, job: &Job, user: &Names<'_>) -> Result<&Class, Refusal> {
         let (owner, settings) = (&job.owner, &self.settings);
         let wanted = settings.class(job.turn.class.as_ref());
-        let mut open: Vec<&Class> = settings.classes.iter().filter(|class| may_use(owner, class)).collect();
+        let mut open: Vec<&Class> = settings.classes.iter().filter(|class| may_use(user, class)).collect();
         open.sort_by_key(|class| std::cmp::Reverse(class.rank));
         let names = || open.iter().map(|class| class.name.as_str()).collect::<Vec<_>>().join(", ");
         let list = || if open.is_empty() { "no class".to_owned() } else { names() };
         match (wanted, &job.turn.class) {
-            (Some(class), _) if may_use(owner, class) => Ok(class),
+            (Some(class), _) if may_use(user, class) => Ok(class),
             (Some(class), Some(_)) => {
                 let message = format!("user {} may not use class {}", owner.name, class.name);
                 let who = if class.access.names_accounts() {
@@ -167,8 +183,8 @@ impl Shares {
 }
 
 /// Whether an account may use a class.
-fn may_use(owner: &Owner, class: &Class) -> bool {
-    if class.access.names_accounts() { user::is_named(owner, &class.access) } else { !class.may_preempt }
+fn may_use(user: &Names<'_>, class: &Class) -> bool {
+    if class.access.names_accounts() { user.are_in(&class.access) } else { !class.may_preempt }
 }
 
 /// `users ada, bob and groups vision`.
@@ -184,7 +200,7 @@ fn accounts(access: &Access) -> String {
 
 #[cfg(test)]
 mod tests {
-    use phalanx_model::{ClassName, JobId, Policy as JobPolicy, Timestamp, Turn};
+    use phalanx_model::{ClassName, JobId, Owner, Policy as JobPolicy, Timestamp, Turn};
 
     use super::*;
 

@@ -25,6 +25,8 @@ pub(crate) struct Attempt<'a> {
     pub(crate) dir: &'a Path,
     /// The state folder: the control socket is there.
     pub(crate) state: &'a Path,
+    /// The owner's.
+    pub(crate) home: &'a str,
 }
 
 type Env = BTreeMap<String, String>;
@@ -88,9 +90,8 @@ impl Attempt<'_> {
     }
 
     fn account(&self, env: &mut Env) {
-        let home = crate::user::home(self.job.owner.uid);
         set(env, "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
-        set(env, "HOME", home);
+        set(env, "HOME", self.home);
         set(env, "USER", &self.job.owner.name);
         set(env, "LOGNAME", &self.job.owner.name);
     }

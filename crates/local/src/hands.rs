@@ -1,6 +1,8 @@
 //! The hands of the one-machine world: one thread that carries out orders in turn, and one that listens to
 //! each living member. What they learn goes back to the engine as facts.
 
+mod known;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -21,6 +23,7 @@ use crate::env::launcher;
 use crate::launch::{self, Means, Start};
 use crate::limits::Limits;
 use crate::threads;
+use crate::user::{Account, Unanswered};
 
 /// How soon a shim that was adopted says the next thing it has to say.
 const SAYS_ON: Duration = Duration::from_millis(100);
@@ -35,6 +38,13 @@ pub(crate) enum Task {
         id: EffectId,
         start: Box<Start>,
         nodes: BTreeMap<NodeName, Node>,
+    },
+    /// The account of a start's owner was looked up, or could not be.
+    Known {
+        id: EffectId,
+        start: Box<Start>,
+        nodes: BTreeMap<NodeName, Node>,
+        account: Result<Account, Unanswered>,
     },
     Release {
         id: EffectId,
@@ -85,6 +95,8 @@ pub(crate) struct Hands {
     pub(crate) launched: BTreeMap<GangId, Launched>,
     /// Attempts with living members that were told to end every process.
     pub(crate) killed: BTreeSet<(GangId, u32)>,
+    /// Attempts whose owner's account is being looked up.
+    pub(crate) waiting: BTreeSet<(GangId, u32)>,
 }
 
 impl Hands {
@@ -96,10 +108,8 @@ impl Hands {
 
     fn carry_out(&mut self, task: Task) {
         match task {
-            Task::Start { id, start, nodes } => {
-                self.start(&start, &nodes);
-                self.report(vec![Input::EffectDone { effect: id }]);
-            }
+            Task::Start { id, start, nodes } => self.start_if_known(id, start, nodes),
+            Task::Known { id, start, nodes, account } => self.start_known(id, *start, &nodes, account),
             Task::Release { id, gang, attempt } => {
                 self.each(gang, attempt, Orders::release);
                 self.report(vec![Input::EffectDone { effect: id }]);
@@ -113,6 +123,7 @@ impl Hands {
                 self.report(vec![Input::EffectDone { effect: id }]);
             }
             Task::Kill { id, gang, attempt, size } => {
+                self.waiting.remove(&(gang, attempt));
                 self.each(gang, attempt, Orders::kill);
                 self.settle(gang, attempt, size);
                 // Told again: whoever still lives did not obey.

@@ -17,7 +17,7 @@ use crate::env::{Attempt, CHECKPOINTED, launcher};
 use crate::file;
 use crate::limits::Limits;
 use crate::share::{self, RankLimits};
-use crate::user;
+use crate::user::Account;
 
 /// What a rank leaves behind when it ends gets SIGTERM, and this long to go.
 const LEFTOVER_GRACE_MS: u64 = 2_000;
@@ -31,6 +31,8 @@ pub(crate) struct Start {
     pub(crate) attempt: u32,
     pub(crate) placement: Placement,
     pub(crate) gate_deadline_ms: u64,
+    /// The owner's account. It is looked up just before the start, and empty until then.
+    pub(crate) account: Account,
 }
 
 /// Makes the folder and the files that the ranks read.
@@ -70,7 +72,8 @@ fn attempt<'a>(
 ) -> Option<Attempt<'a>> {
     let gang = start.job.gangs.get(usize::from(start.gang.index))?;
     let (job, placement, number, index) = (&start.job, &start.placement, start.attempt, start.gang.index);
-    Some(Attempt { job, gang, placement, index, number, nodes, master_port, dir, state: paths.root() })
+    let (state, home) = (paths.root(), &*start.account.home);
+    Some(Attempt { job, gang, placement, index, number, nodes, master_port, dir, state, home })
 }
 
 /// One port per attempt, the same after a restart of the daemon: the one in the file, or a free one.
@@ -129,7 +132,7 @@ pub(crate) fn member_spec(
         workdir: PathBuf::from(&program.workdir),
         uid: owner.uid,
         gid: owner.gid,
-        groups: user::groups(owner),
+        groups: start.account.groups.clone(),
         log_path: paths.log(member),
         gate_deadline_ms: start.gate_deadline_ms,
         ports,

@@ -23,6 +23,7 @@ use crate::Paths;
 use crate::launch;
 use crate::limits::Limits;
 use crate::share;
+use crate::threads;
 use crate::user;
 
 /// Notices of one owner that wait at most; beyond that they are dropped, and that is said.
@@ -105,7 +106,7 @@ impl Notifier {
                 let (sender, receiver) = sync_channel(WAITING_MAX);
                 let (warn, means) = (self.warn, Arc::clone(&self.means));
                 let deliver = move || deliver_all(&receiver, &means, &warn);
-                if std::thread::Builder::new().name("notices".to_owned()).spawn(deliver).is_err() {
+                if threads::single("notices", deliver).is_err() {
                     return false;
                 }
                 new.insert(sender)
@@ -126,7 +127,7 @@ fn deliver_all(notices: &Receiver<Notice>, means: &Means, warn: &dyn Fn(&str)) {
 impl Means {
     fn deliver(&self, notice: &Notice) -> Result<(), String> {
         let is_url = notice.to.starts_with("http://") || notice.to.starts_with("https://");
-        let confined = if is_url { self.webhook(notice)? } else { self.command(notice) };
+        let confined = if is_url { self.webhook(notice)? } else { self.command(notice)? };
         let outcome = confined::run(&self.exe, OsStr::new(GUARD_VERB), &confined)
             .map_err(|e| format!("cannot run it: {e}"))?;
         match outcome {
@@ -143,11 +144,12 @@ impl Means {
     }
 
     /// A command line for the shell, with the event in the environment.
-    fn command(&self, notice: &Notice) -> Confined {
+    fn command(&self, notice: &Notice) -> Result<Confined, String> {
+        let (confined, home) = self.confined(notice)?;
         let mut env = BTreeMap::from(
             [
                 ("PATH", "/usr/local/bin:/usr/bin:/bin".to_owned()),
-                ("HOME", user::home(notice.owner.uid)),
+                ("HOME", home),
                 ("PHALANX_JOB_ID", notice.job.to_string()),
                 ("PHALANX_JOB_NAME", notice.name.clone()),
                 ("PHALANX_EVENT", notice.event.to_owned()),
@@ -161,7 +163,7 @@ impl Means {
             env.insert("PHALANX_EXIT_CODE".to_owned(), code.to_string());
         }
         let argv = ["/bin/sh".to_owned(), "-c".to_owned(), format!("eval \"${LINE_VARIABLE}\"")];
-        Confined { argv: argv.to_vec(), env, ..self.confined(notice) }
+        Ok(Confined { argv: argv.to_vec(), env, ..confined })
     }
 
     fn webhook(&self, notice: &Notice) -> Result<Confined, String> {
@@ -176,7 +178,7 @@ impl Means {
             "exit_code": notice.ending.map(|(_, code)| code),
         });
         let exe = self.exe.to_str().ok_or("the path of this program is not UTF-8")?;
-        let confined = self.confined(notice);
+        let (confined, _) = self.confined(notice)?;
         let Confined { uid, gid, groups, .. } = &confined;
         let post = Post {
             uid: *uid,
@@ -195,15 +197,18 @@ impl Means {
         })
     }
 
-    /// Nothing yet, as the owner of the notice's job.
-    fn confined(&self, notice: &Notice) -> Confined {
+    /// Nothing yet, as the owner of the notice's job; and the owner's home.
+    fn confined(&self, notice: &Notice) -> Result<(Confined, String), String> {
+        let Owner { uid, gid, .. } = notice.owner;
+        // With fewer groups it would do something else.
+        let account = user::account(uid, gid).map_err(|e| e.to_string())?;
         let number = self.count.fetch_add(1, Ordering::Relaxed);
-        Confined {
+        let confined = Confined {
             token: format!("{}-notice-{}-{number}", self.mark, std::process::id()),
             isolation: self.isolation.clone(),
-            uid: notice.owner.uid,
-            gid: notice.owner.gid,
-            groups: user::groups(&notice.owner),
+            uid,
+            gid,
+            groups: account.groups,
             argv: Vec::new(),
             env: BTreeMap::new(),
             stdin: String::new(),
@@ -212,7 +217,8 @@ impl Means {
             pids_of_user: Some(self.limits.pids_or(share::kernel_pids())),
             memory_bytes: MEMORY_BYTES_MAX,
             timeout_ms: u64::try_from(TIMEOUT.as_millis()).unwrap_or(u64::MAX),
-        }
+        };
+        Ok((confined, account.home))
     }
 }
 

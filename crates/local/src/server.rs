@@ -32,6 +32,8 @@ pub(crate) struct Peer {
     pub(crate) owner: Owner,
     /// Root, or the user that the daemon runs as.
     pub(crate) is_operator: bool,
+    /// The name service knows the owner, or knows of none; else the number is the name.
+    pub(crate) is_known: bool,
 }
 
 /// Where answers go; a client that is gone ends the work for it.
@@ -78,6 +80,7 @@ pub(crate) fn serve(listener: &UnixListener, daemon: &Arc<Daemon>) {
         let Ok(spare) = stream.try_clone() else { continue };
         let daemon = Arc::clone(daemon);
         let conversation = move || {
+            let peer = named(peer);
             // A client that breaks off is its own affair.
             let _ = converse(stream, &peer, &daemon, place);
         };
@@ -188,7 +191,16 @@ fn converse(stream: UnixStream, peer: &Peer, daemon: &Arc<Daemon>, mut place: Pl
 fn peer_of(stream: &UnixStream) -> io::Result<Peer> {
     let peer = getsockopt(stream, PeerCredentials)?;
     let is_operator = peer.uid() == 0 || peer.uid() == nix::unistd::geteuid().as_raw();
-    Ok(Peer { owner: user::owner(peer.uid(), peer.gid()), is_operator })
+    let owner = Owner { uid: peer.uid(), gid: peer.gid(), name: peer.uid().to_string() };
+    Ok(Peer { owner, is_operator, is_known: false })
+}
+
+/// With the name of the peer. Waits for the name service: to be called on the thread of the connection alone.
+fn named(peer: Peer) -> Peer {
+    match user::account(peer.owner.uid, peer.owner.gid) {
+        Ok(account) => Peer { owner: Owner { name: account.name, ..peer.owner }, is_known: true, ..peer },
+        Err(_) => peer,
+    }
 }
 
 fn read_request(mut stream: UnixStream, place: &mut Place) -> Result<Request, String> {

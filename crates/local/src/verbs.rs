@@ -166,6 +166,12 @@ fn submit(
         let message = "this daemon runs without root rights and starts jobs of its own user only";
         return Err(refuse(ErrorCode::Forbidden, message, "run `phalanx up` as root to serve several users"));
     }
+    if !peer.is_known {
+        let message = format!("the account of user {} cannot be looked up", peer.owner.uid);
+        let hint = "the name service of this machine does not answer, and a job is not started with fewer groups than \
+                    its user has; try again later";
+        return Err(refuse(ErrorCode::Unavailable, message, hint));
+    }
     let mut job = owned(daemon, peer, job, daemon.next_job());
     check_job(&job)?;
     check_access(daemon, peer, &mut job)?;
@@ -210,7 +216,7 @@ fn check_access(daemon: &Daemon, peer: &Peer, job: &mut Job) -> Result<(), Failu
     if peer.is_operator || !daemon.is_root {
         return Ok(());
     }
-    daemon.access.check(job).map_err(|refusal| refuse(ErrorCode::Forbidden, refusal.message, refusal.hint))
+    daemon.access.check(job).map_err(|refusal| refuse(refusal.code, refusal.message, refusal.hint))
 }
 
 /// Counts a job among those of its owner, which have a limit: the journal lists them all at every start.

@@ -20,6 +20,7 @@ use crate::notify::{Notice, Notifier};
 use crate::protocol::EventView;
 use crate::record::Recorder;
 use crate::spot::Meter;
+use crate::user::Account;
 use crate::views::{self, Map};
 
 /// A shim waits this much longer at the gate than the engine: the engine's word names the rank that is late.
@@ -55,6 +56,7 @@ impl World for LocalWorld {
                         attempt,
                         placement: placement.clone(),
                         gate_deadline_ms: deadline.since(self.clock.now()).saturating_add(GATE_SLACK_MS),
+                        account: Account::default(),
                     };
                     let nodes: BTreeMap<NodeName, Node> =
                         engine.nodes().map(|n| (n.name.clone(), n.clone())).collect();

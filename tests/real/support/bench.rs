@@ -86,12 +86,13 @@ impl Bench {
         self.read("daemon.log")
     }
 
-    fn spawn(&self, umask: Option<&str>) -> Child {
+    /// `script` is a shell script that becomes the daemon by `exec "$0" "$@"`.
+    fn spawn(&self, script: Option<&str>) -> Child {
         let log = OpenOptions::new().append(true).create(true).open(self.path("daemon.log")).unwrap();
         let mut command = Command::new(exe());
-        if let Some(umask) = umask {
+        if let Some(script) = script {
             command = Command::new("/bin/sh");
-            command.args(["-c", &format!("umask {umask}; exec \"$0\" \"$@\"")]).arg(exe());
+            command.args(["-c", script]).arg(exe());
         }
         let wall_clock = self.path(WALL_CLOCK);
         if wall_clock.exists() {
@@ -118,7 +119,7 @@ impl Bench {
 
     /// Starts the daemon and waits until it answers.
     pub(crate) fn up(&mut self) {
-        self.up_under(None);
+        self.up_by(None);
     }
 
     /// As [`Self::up`], with a queue file; later starts have none.
@@ -128,9 +129,9 @@ impl Bench {
         self.queues = None;
     }
 
-    /// As [`Self::up`], with this file mode mask.
-    pub(crate) fn up_under(&mut self, umask: Option<&str>) {
-        let mut child = self.spawn(umask);
+    /// As [`Self::up`], by a shell script that becomes the daemon by `exec "$0" "$@"`.
+    pub(crate) fn up_by(&mut self, script: Option<&str>) {
+        let mut child = self.spawn(script);
         let pid = child.id();
         let answers = eventually("the daemon's answer", || {
             if let Some(status) = child.try_wait().unwrap() {

@@ -77,6 +77,7 @@ fn with_attempt<T>(
         master_port: 29_500,
         dir: Path::new("/state"),
         state: Path::new("/state"),
+        home: "/home/of-root",
     };
     read(&attempt)
 }

@@ -1,7 +1,7 @@
 use super::*;
 
 fn peer(uid: u32, is_operator: bool) -> Peer {
-    Peer { owner: Owner { uid, gid: uid, name: uid.to_string() }, is_operator }
+    Peer { owner: Owner { uid, gid: uid, name: uid.to_string() }, is_operator, is_known: true }
 }
 
 #[test]
