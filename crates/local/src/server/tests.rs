@@ -23,22 +23,22 @@ fn connections_are_bounded_for_a_user_for_all_users_and_for_operators() {
 #[test]
 fn requests_that_never_end_are_bounded_together() {
     let serving = Serving::default();
-    let conversation = || {
+    let take = || Place::take(&serving, &peer(1, false)).unwrap();
+    let request = |bytes: usize| {
         let (mut client, server) = UnixStream::pair().unwrap();
-        let mut place = Place::take(&serving, &peer(1, false)).unwrap();
-        let reading = std::thread::spawn(move || (read_request(server, &mut place).unwrap_err(), place));
-        let sent = client.write_all(&vec![b'x'; REQUEST_BYTES_MAX - 1]);
-        (client, sent, reading)
-    };
-    let waiting: Vec<_> = (0..2).map(|_| conversation()).collect();
-    let (client, _, third) = conversation();
-    let (error, place) = third.join().unwrap();
-    assert!(error.contains("take too much memory together"), "{error}");
-    drop((client, place));
-    for (client, sent, reading) in waiting {
-        sent.unwrap();
+        let mut place = take();
+        let reading = std::thread::spawn(move || read_request(server, &mut place).unwrap_err());
+        // Whoever is refused does not read on.
+        let _ = client.write_all(&vec![b'x'; bytes]);
         drop(client);
-        assert!(reading.join().unwrap().0.contains("has no end"));
-    }
+        reading.join().unwrap()
+    };
+    let error = request(REQUEST_BYTES_MAX - 1);
+    assert!(error.contains("has no end"), "{error}");
+    let mut others = [take(), take()];
+    assert!(others.iter_mut().all(|place| place.hold(REQUEST_BYTES_MAX - 1).is_some()));
+    let error = request(REQUEST_BYTES_MAX - 1);
+    assert!(error.contains("take too much memory together"), "{error}");
+    drop(others);
     assert!(serving.lock().unwrap().is_empty());
 }
