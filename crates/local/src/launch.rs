@@ -146,6 +146,7 @@ pub(crate) fn member_spec(
         pids_of_user: share.pids_of_user,
         pids_of_all: share.pids_of_all,
         term_grace_ms: LEFTOVER_GRACE_MS,
+        umask: program.umask,
         isolation: by.isolation.clone(),
         log_bytes_max: None,
         slot: Some(slot),

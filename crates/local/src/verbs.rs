@@ -1,5 +1,6 @@
 //! What each verb does, and who may.
 
+mod again;
 mod calendar;
 mod queues;
 pub(crate) mod tell;
@@ -177,7 +178,7 @@ fn submit(
     check_access(daemon, peer, &mut job)?;
     check_secrets(&job, secrets)?;
     if let Some(existing) = daemon.known_key(&job) {
-        return Ok(Answer::Submitted { job: existing, name: job.name.to_string(), existing: true });
+        return again::answer(daemon, peer, &job, existing);
     }
     admit(daemon, &job)?;
     if let Err(e) = launch::keep_secrets(&daemon.paths, &job, secrets) {
@@ -186,7 +187,7 @@ fn submit(
         return Err(refuse(ErrorCode::Unavailable, message, "free space on that disk"));
     }
     let (id, name) = (job.id, job.name.to_string());
-    let facts = vec![Input::JobSubmitted { job: Box::new(job) }];
+    let facts = vec![Input::JobSubmitted { job: Box::new(job.clone()) }];
     let verdict = daemon.engine.request(facts, move |_, changes| {
         changes.iter().find_map(|c| match c {
             Change::JobRejected { job, why } if *job == id => Some(why.clone()),
@@ -200,7 +201,7 @@ fn submit(
     match verdict? {
         None => Ok(Answer::Submitted { job: id, name, existing: false }),
         Some(why) => match why.existing() {
-            Some(existing) => Ok(Answer::Submitted { job: existing, name, existing: true }),
+            Some(existing) => again::answer(daemon, peer, &job, existing),
             None => Err(refuse(
                 ErrorCode::Rejected,
                 why.to_string(),

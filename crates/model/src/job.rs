@@ -363,6 +363,9 @@ pub struct Program {
     pub rdma: bool,
     /// A command line that runs, or a URL that is called, on start, end and preemption.
     pub notify: Option<String>,
+    /// The file mode mask of the submitter. None: that of the world.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub umask: Option<u32>,
 }
 
 /// The source from which a secret is read when a member starts.

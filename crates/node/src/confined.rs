@@ -169,6 +169,7 @@ fn start(spec: &Confined, group: &Group) -> io::Result<Child> {
             user: drops.then(|| (Uid::from_raw(spec.uid), Gid::from_raw(spec.gid), groups())),
             no_new_privs: spec.uid != 0 && !spec.changes_user_itself,
             workdir: c"/".to_owned(),
+            umask: None,
             keep: Vec::new(),
             shim: getpid(),
         },

@@ -9,6 +9,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 
 use nix::libc;
+use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Pid, Uid};
 
 /// Highest signal number of Linux (`_NSIG`), realtime signals included.
@@ -93,6 +94,8 @@ pub(crate) struct ChildSetup {
     pub(crate) user: Option<(Uid, Gid, Vec<Gid>)>,
     pub(crate) no_new_privs: bool,
     pub(crate) workdir: CString,
+    /// File mode mask; `None` keeps the shim's.
+    pub(crate) umask: Option<Mode>,
     /// Descriptors that stay open over the exec.
     pub(crate) keep: Vec<OwnedFd>,
     pub(crate) shim: Pid,
@@ -122,6 +125,9 @@ impl ChildSetup {
         }
         nix::sys::signal::SigSet::empty().thread_set_mask()?;
         nix::unistd::chdir(self.workdir.as_c_str())?;
+        if let Some(mask) = self.umask {
+            nix::sys::stat::umask(mask);
+        }
         for fd in &self.keep {
             nix::fcntl::fcntl(fd, nix::fcntl::F_SETFD(nix::fcntl::FdFlag::empty()))?;
         }

@@ -72,12 +72,25 @@ fn note_unknown_nodes(session: &Session, job: &Job) -> Result<(), Failure> {
 
 fn hand_over(session: &Session, Submission { job, secrets }: Submission) -> Result<Submitted, Failure> {
     note_unknown_nodes(session, &job)?;
+    let job = with_umask(job);
     let Answer::Submitted { job, name, existing } =
         session.ask(Ask::Submit { job: Box::new(job), secrets })?
     else {
         return Err(Failure::unexpected());
     };
     Ok(Submitted { job, name, existing })
+}
+
+/// Ranks make files as the submitter does.
+fn with_umask(mut job: Job) -> Job {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask =
+        status.lines().find_map(|line| u32::from_str_radix(line.strip_prefix("Umask:")?.trim(), 8).ok());
+    for gang in &mut job.gangs {
+        let roles = gang.roles.iter_mut().filter_map(|role| role.program.as_mut());
+        roles.chain([&mut gang.program]).for_each(|program| program.umask = mask);
+    }
+    job
 }
 
 fn sentence(Submitted { job, name, existing }: &Submitted, quiet: bool) -> String {

@@ -55,6 +55,9 @@ pub struct MemberSpec {
     pub pids_of_all: Option<u64>,
     /// From SIGTERM to SIGKILL for what the rank leaves behind when it ends.
     pub term_grace_ms: u64,
+    /// File mode mask of the rank; 022 if it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub umask: Option<u32>,
     #[serde(default)]
     pub isolation: IsolationChoice,
     /// Bytes of output that are kept; the shim cuts off the beginning of what is more.

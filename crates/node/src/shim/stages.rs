@@ -9,6 +9,7 @@ use std::process::{Command as Exec, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::libc::{SIGCONT, SIGKILL, SIGTERM};
+use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Pid, geteuid, getpid};
 use phalanx_model::Exit;
 
@@ -348,6 +349,7 @@ impl Shim {
                 user,
                 no_new_privs: !uid.is_root(),
                 workdir: prepared.workdir,
+                umask: self.spec.umask.map(Mode::from_bits_truncate),
                 keep: prepared.secrets.into_iter().map(OwnedFd::from).collect(),
                 shim: getpid(),
             },

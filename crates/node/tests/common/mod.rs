@@ -51,6 +51,7 @@ impl Bench {
             pids_of_user: None,
             pids_of_all: None,
             term_grace_ms: 200,
+            umask: None,
             isolation: IsolationChoice::Best,
             log_bytes_max: None,
             slot: None,

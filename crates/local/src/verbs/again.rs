@@ -1,0 +1,42 @@
+//! A submission with a key that was used before.
+
+use phalanx_model::{Gang, Job, JobId};
+
+use super::{Failure, get, refuse};
+use crate::daemon::Daemon;
+use crate::protocol::{Answer, ErrorCode, JobRef};
+use crate::server::Peer;
+
+/// The job of the key, if that is what is submitted again.
+pub(super) fn answer(daemon: &Daemon, peer: &Peer, job: &Job, existing: JobId) -> Result<Answer, Failure> {
+    let known = get(daemon, peer, &JobRef::Id(existing))?;
+    if let Some(what) = known.job.as_deref().and_then(|known| difference(known, job)) {
+        let message = format!(
+            "key {:?} is that of job {existing} ({}), of which {what} differs",
+            job.key.as_deref().unwrap_or_default(),
+            known.name
+        );
+        let hint =
+            "a key stands for one job, so that it can be submitted again; use another key for another job";
+        return Err(refuse(ErrorCode::Rejected, message, hint));
+    }
+    Ok(Answer::Submitted { job: existing, name: known.name, existing: true })
+}
+
+/// What makes another job of it. Sizes and priorities of a job change while it lives, and do not.
+fn difference(known: &Job, again: &Job) -> Option<&'static str> {
+    if known.name != again.name {
+        return Some("the name");
+    }
+    if known.gangs.len() != again.gangs.len() {
+        return Some("the number of gangs");
+    }
+    let gangs = || known.gangs.iter().zip(&again.gangs);
+    let differs = |is_other: fn(&Gang, &Gang) -> bool| gangs().any(|(one, other)| is_other(one, other));
+    let what: [(fn(&Gang, &Gang) -> bool, &str); 3] = [
+        (|one, other| one.program != other.program, "what runs"),
+        (|one, other| one.needs != other.needs || one.roles.len() != other.roles.len(), "what a rank needs"),
+        (|one, other| one.topology != other.topology, "the topology"),
+    ];
+    what.into_iter().find(|(is_other, _)| differs(*is_other)).map(|(_, what)| what)
+}
