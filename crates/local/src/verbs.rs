@@ -71,6 +71,7 @@ pub(crate) fn answer(
         },
         Verb::Submit { job, secrets } => submit(daemon, peer, *job, &secrets)?,
         Verb::DryRun { job } => {
+            known(peer)?;
             let mut job = owned(daemon, peer, *job, 0);
             check_job(&job)?;
             check_access(daemon, peer, &mut job)?;
@@ -148,6 +149,17 @@ fn operator(peer: &Peer) -> Result<(), Failure> {
     Err(refuse(ErrorCode::Forbidden, message, "ask an operator: root, or the user that runs the daemon"))
 }
 
+/// What a job may do, and with which groups it runs, depends on who its owner is.
+fn known(peer: &Peer) -> Result<(), Failure> {
+    if peer.is_known {
+        return Ok(());
+    }
+    let message = format!("the account of user {} cannot be looked up", peer.owner.uid);
+    let hint = "the name service of this machine does not answer, and a job is not started with fewer groups than its \
+                user has; try again later";
+    Err(refuse(ErrorCode::Unavailable, message, hint))
+}
+
 /// The submission as the daemon knows it: number, owner and time are not the client's to say.
 fn owned(daemon: &Daemon, peer: &Peer, job: Job, id: u64) -> Job {
     let id = if id == 0 { JobId(daemon.next_job_peek()) } else { JobId(id) };
@@ -167,12 +179,7 @@ fn submit(
         let message = "this daemon runs without root rights and starts jobs of its own user only";
         return Err(refuse(ErrorCode::Forbidden, message, "run `phalanx up` as root to serve several users"));
     }
-    if !peer.is_known {
-        let message = format!("the account of user {} cannot be looked up", peer.owner.uid);
-        let hint = "the name service of this machine does not answer, and a job is not started with fewer groups than \
-                    its user has; try again later";
-        return Err(refuse(ErrorCode::Unavailable, message, hint));
-    }
+    known(peer)?;
     let mut job = owned(daemon, peer, job, daemon.next_job());
     check_job(&job)?;
     check_access(daemon, peer, &mut job)?;
