@@ -26,6 +26,7 @@ mod faults;
 mod gangs;
 mod groups;
 mod health;
+mod helm;
 #[path = "../../crates/kube/tests/kubelet/mod.rs"]
 mod kubelet;
 mod leases;

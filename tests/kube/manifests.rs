@@ -144,6 +144,10 @@ fn plain(mut object: Value) -> Value {
         }
         let container = pods["containers"][0].as_object_mut().unwrap();
         // What Kubernetes takes where nothing is said.
+    // Helm keeps the definitions when a release is uninstalled; kubectl deletes what it is given.
+    if kind(&object) == "CustomResourceDefinition" {
+        object["metadata"].as_object_mut().unwrap().remove("annotations");
+    }
         if container.get("imagePullPolicy") == Some(&json!("IfNotPresent")) {
             container.remove("imagePullPolicy");
         }
@@ -213,6 +217,8 @@ fn values_of_the_chart_leave_out_and_change_what_they_say() {
     assert_eq!(kinds(&["leastPrivilege.enabled=false"])("ValidatingAdmissionPolicy"), 1);
     assert_eq!(kinds(&["nodeAgent.enabled=false"])("DaemonSet"), 0);
     assert_eq!(kinds(&["service.enabled=false"])("Service"), 0);
+    let definitions = "CustomResourceDefinition";
+    assert_eq!([all(definitions), kinds(&["crds.install=false"])(definitions)], [4, 0]);
     assert_eq!(kinds(&["networkPolicy.enabled=false"])("NetworkPolicy"), 0);
     assert_eq!(kinds(&["replicas=1"])("PodDisruptionBudget"), 0);
     assert_eq!(kinds(&["serviceAccount.create=false"])("ServiceAccount"), 1, "the agent's");

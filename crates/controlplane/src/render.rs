@@ -22,11 +22,11 @@ impl From<Renderer> for Source {
     fn from(renderer: Renderer) -> Self {
         match renderer {
             Renderer::Helm => Self {
-                name: "helm",
+                // A program called `helm` of the same version may be in the cache: it could only render charts.
+                name: "helm-cli",
                 version: "v3.22.0",
                 module: "helm.sh/helm/v3",
-                // Helm's own packages behind a `main` of ours.
-                package: ".".to_owned(),
+                package: "helm.sh/helm/v3/cmd/helm".to_owned(),
                 folder: go_folder("helm"),
                 linker_flags: String::new(),
                 crds: None,
@@ -59,7 +59,9 @@ pub fn kustomization(folder: &Path) -> Result<String, Error> {
 pub fn chart(folder: &Path, release: &str, namespace: &str, values: &[&str]) -> Result<String, Error> {
     let kubernetes = KubernetesVersion::chosen()?;
     render(Renderer::Helm, folder, |helm| {
-        helm.args([release, namespace, kubernetes.release()]).arg(folder).args(values)
+        helm.args(["template", release]).arg(folder);
+        helm.args(["--namespace", namespace, "--kube-version", kubernetes.release(), "--include-crds"]);
+        helm.args(values.iter().flat_map(|value| ["--set", value]))
     })
 }
 
