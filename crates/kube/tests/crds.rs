@@ -5,7 +5,7 @@
     reason = "a test may panic, and hands over what it wrote"
 )]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use phalanx_discover::topo_m;
@@ -84,6 +84,30 @@ fn schemas() -> Vec<(String, Value)> {
         (kind, crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone())
     };
     all().map(schema).into()
+}
+
+/// What `docs/kubernetes/versions.md` promises of a version. New fields come to the end of the list with `UPDATE=1`, and stay.
+#[test]
+fn no_field_of_v1alpha1_goes_or_changes_its_type() {
+    let mut fields = BTreeSet::new();
+    for (kind, schema) in schemas() {
+        walk(&schema, &kind, &mut |path, schema| {
+            let of_amounts = schema["x-kubernetes-int-or-string"].as_bool().map(|_| "int-or-string");
+            let sort = schema["type"].as_str().or(of_amounts).unwrap_or_else(|| panic!("{path}: {schema}"));
+            fields.insert(format!("{path} {sort}"));
+        });
+    }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fields.v1alpha1");
+    let mut kept = std::fs::read_to_string(&file).unwrap_or_default();
+    let gone: Vec<&str> = kept.lines().filter(|line| !fields.contains(*line)).collect();
+    assert!(gone.is_empty(), "v1alpha1 promises that these stay: {gone:?}");
+    let new: Vec<&String> = fields.iter().filter(|field| !kept.lines().any(|line| line == *field)).collect();
+    if std::env::var_os("UPDATE").is_some() {
+        new.iter().for_each(|field| kept.push_str(&format!("{field}\n")));
+        std::fs::write(&file, kept).unwrap();
+    } else {
+        assert!(new.is_empty(), "{} lacks {new:?}; UPDATE=1 adds them", file.display());
+    }
 }
 
 /// Kubernetes knows int32 and int64 alone, and takes others for nothing.
