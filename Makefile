@@ -1,6 +1,6 @@
 # The few commands a person needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test swarm swarm-nightly bench-sim bench-kube test-kube test-kubelet kube-upgrade kube-up kube-demo kube-race kube-kills walls fmt deny fuzz clean check-tools wasm-target node-tools
+.PHONY: help demo test swarm swarm-nightly bench-sim bench-kube image test-kube test-kubelet kube-upgrade kube-up kube-demo kube-race kube-kills walls fmt deny fuzz clean check-tools wasm-target node-tools
 
 CARGO ?= cargo
 RUST_MIN := 1.95
@@ -55,7 +55,17 @@ REAL ?= 0
 kube-up: check-tools ## A real control plane of KUBERNETES (1.37) with NODES (16) fake GPU nodes and REAL (0) real ones, until Ctrl-C (needs Go)
 	@$(CARGO) run --quiet -p phalanx-controlplane -- up --nodes $(NODES) --real $(REAL)
 
-test-kubelet: check-tools ## Gangs on real kubelets, containerd and runc, of MPI too where it is installed (minutes; needs Go and root)
+IMAGE ?=
+image: check-tools ## The image of the release as an archive, without a container daemon; IMAGE=REGISTRY/NAME:TAG names it (Linux)
+	$(CARGO) build --release --locked -p phalanx-cli
+	@strip --strip-debug -o $(TARGET_DIR)/phalanx-image.program $(TARGET_DIR)/release/phalanx
+	@$(CARGO) run --quiet -p phalanx-controlplane -- image --program $(TARGET_DIR)/phalanx-image.program \
+	  --to $(TARGET_DIR)/phalanx-image.tar $(if $(IMAGE),--name $(IMAGE))
+
+# The manifests name the image as it is called by default.
+test-kubelet: override IMAGE =
+test-kubelet: export PHALANX_IMAGE = $(abspath $(TARGET_DIR)/phalanx-image.tar)
+test-kubelet: check-tools image ## Gangs, and the image, on real kubelets, containerd and runc, of MPI too where it is installed (minutes; needs Go and root)
 	$(CARGO) test -p phalanx-tests --test kube -- --include-ignored real_nodes --nocapture
 
 kube-kills: check-tools ## The scheduler killed at fifty points on a real control plane (minutes; needs Go)

@@ -2,8 +2,9 @@
 //! say the same, and that what runs is as unprivileged as it can be.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
-use phalanx_controlplane::{Api, ControlPlane, Error, Options, chart, kustomization};
+use phalanx_controlplane::{Api, ControlPlane, Error, Image, Options, RELEASE, chart, kustomization};
 use serde_json::{Value, json};
 
 use crate::support::role::{NAMESPACE, collection, deploy, read};
@@ -36,6 +37,13 @@ fn try_out(api: &Api, object: &Value) -> Result<Value, Error> {
 /// Creates those objects of a kustomization that are of these kinds.
 pub(crate) fn create(api: &Api, folder: &str, kinds: &[&str]) {
     for object in objects(folder).iter().filter(|object| kinds.contains(&kind(object))) {
+        api.post(&collection(object), object).unwrap();
+    }
+}
+
+/// Creates all objects of a kustomization but the definitions of resources.
+pub(crate) fn create_all(api: &Api, folder: &str) {
+    for object in objects(folder).iter().filter(|object| kind(object) != "CustomResourceDefinition") {
         api.post(&collection(object), object).unwrap();
     }
 }
@@ -136,6 +144,10 @@ fn plain(mut object: Value) -> Value {
             labels.retain(|key, _| !of_helm.contains(&key.as_str()));
         }
     }
+    // Helm keeps the definitions when a release is uninstalled; kubectl deletes what it is given.
+    if kind(&object) == "CustomResourceDefinition" {
+        object["metadata"].as_object_mut().unwrap().remove("annotations");
+    }
     if let Some(pods) = object.pointer_mut("/spec/template/spec").and_then(Value::as_object_mut) {
         // The base keeps the agents off nodes where those of `deploy/device-plugin` are. A chart has one sort of agent.
         if pods["containers"][0]["name"] == "node" {
@@ -144,10 +156,6 @@ fn plain(mut object: Value) -> Value {
         }
         let container = pods["containers"][0].as_object_mut().unwrap();
         // What Kubernetes takes where nothing is said.
-    // Helm keeps the definitions when a release is uninstalled; kubectl deletes what it is given.
-    if kind(&object) == "CustomResourceDefinition" {
-        object["metadata"].as_object_mut().unwrap().remove("annotations");
-    }
         if container.get("imagePullPolicy") == Some(&json!("IfNotPresent")) {
             container.remove("imagePullPolicy");
         }
@@ -209,6 +217,8 @@ fn values_of_the_chart_leave_out_and_change_what_they_say() {
     let all = kinds(&[]);
     assert_eq!([all("DaemonSet"), all("Service"), all("NetworkPolicy"), all("PodDisruptionBudget")], [1; 4]);
     assert_eq!(all("MutatingAdmissionPolicy"), 0);
+    let definitions = "CustomResourceDefinition";
+    assert_eq!([all(definitions), kinds(&["crds.install=false"])(definitions)], [4, 0]);
     assert_eq!([all("ServiceMonitor"), all("PrometheusRule"), all("ConfigMap")], [0; 3]);
     let monitored = kinds(&[WITH_MONITORING, "monitoring.labels.release=prometheus"]);
     assert_eq!(["ServiceMonitor", "PrometheusRule", "ConfigMap"].map(monitored), [1; 3]);
@@ -217,8 +227,6 @@ fn values_of_the_chart_leave_out_and_change_what_they_say() {
     assert_eq!(kinds(&["leastPrivilege.enabled=false"])("ValidatingAdmissionPolicy"), 1);
     assert_eq!(kinds(&["nodeAgent.enabled=false"])("DaemonSet"), 0);
     assert_eq!(kinds(&["service.enabled=false"])("Service"), 0);
-    let definitions = "CustomResourceDefinition";
-    assert_eq!([all(definitions), kinds(&["crds.install=false"])(definitions)], [4, 0]);
     assert_eq!(kinds(&["networkPolicy.enabled=false"])("NetworkPolicy"), 0);
     assert_eq!(kinds(&["replicas=1"])("PodDisruptionBudget"), 0);
     assert_eq!(kinds(&["serviceAccount.create=false"])("ServiceAccount"), 1, "the agent's");
@@ -376,58 +384,27 @@ fn services_and_policies_name_ports_that_containers_have() {
     }
 }
 
-/// Instruction and words of each line, those that go on among it.
-fn instructions(text: &str) -> Vec<(String, String)> {
-    let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
-    let split = lines.map(|line| line.split_once(' ').unwrap());
-    split.map(|(instruction, words)| (instruction.to_owned(), words.trim().to_owned())).collect()
-}
-
 #[test]
-fn the_image_is_distroless_nobody_in_particular_and_has_the_program_that_manifests_start() {
-    let all = instructions(&read(&deploy("Containerfile")));
-    let last = all.iter().rposition(|(instruction, _)| instruction == "FROM").unwrap();
-    let (build, image) = all.split_at(last);
-    let base = &image[0].1;
-    assert!(base.starts_with("gcr.io/distroless/") && base.ends_with(":nonroot"), "{base}");
-    let only = |instruction: &str| {
-        let found: Vec<&str> =
-            image.iter().filter(|(known, _)| known == instruction).map(|(_, words)| words.as_str()).collect();
-        assert_eq!(found.len(), 1, "{instruction}: {found:?}");
-        found[0]
-    };
-    let copied: Vec<&str> = only("COPY").split(' ').collect();
-    let start: Vec<String> = serde_json::from_str(only("ENTRYPOINT")).unwrap();
-    assert_eq!(copied, ["--from=build", "/src/target/release/phalanx", &start[0]]);
-    assert_eq!(start, ["/usr/local/bin/phalanx"]);
-    assert!(image.iter().all(|(instruction, _)| instruction != "RUN"), "there is no shell");
-    // Who it is, is what pods say too; and what pods start is a verb of the program.
-    let user = only("USER");
+fn the_image_runs_as_who_manifests_say_and_has_the_name_and_the_program_that_they_start() {
+    let image = Image::of_release(RELEASE, Path::new("phalanx")).unwrap();
+    let (program, arguments) = image.starts();
+    assert_eq!(
+        (program, arguments),
+        (&["/usr/local/bin/phalanx".to_owned()][..], &["scheduler".to_owned()][..])
+    );
     for object in workloads() {
         let pods = &object["spec"]["template"]["spec"];
         let of_pod = &pods["securityContext"];
         if of_pod["runAsNonRoot"] == true {
-            assert_eq!(user, format!("{}:{}", of_pod["runAsUser"], of_pod["runAsGroup"]));
+            let user = format!("{}:{}", of_pod["runAsUser"], of_pod["runAsGroup"]);
+            assert_eq!(image.user(), Some(&*user));
         }
-        assert_eq!(pods["containers"][0]["command"], Value::Null, "the image says which program");
+        let container = &pods["containers"][0];
+        assert_eq!(container["command"], Value::Null, "the image says which program");
+        // Without a registry Kubernetes takes this one.
+        let named = format!("docker.io/library/{}", container["image"].as_str().unwrap());
+        assert_eq!(named, image.name());
     }
-    let built = build.iter().find(|(instruction, _)| instruction == "RUN").unwrap();
-    assert_eq!(built.1, "cargo build --release --locked -p phalanx-cli");
-    // What is copied is there, and all that the workspace consists of is copied.
-    let root = deploy("..");
-    let copied: BTreeSet<&str> = build
-        .iter()
-        .filter(|(instruction, _)| instruction == "COPY")
-        .flat_map(|(_, words)| words.split(' ').filter(|word| *word != "./"))
-        .collect();
-    for path in &copied {
-        assert!(root.join(path).exists(), "{path}");
-    }
-    for member in ["crates", "examples", "tests", "bench", "xtask"] {
-        assert!(copied.contains(member), "{member}");
-    }
-    let version = build[0].1.strip_prefix("docker.io/library/rust:").unwrap();
-    assert!(version.starts_with(env!("CARGO_PKG_RUST_VERSION")), "{version}");
 }
 
 /// Templates use what the values have, the values have nothing that no template uses, and the schema knows them all.

@@ -35,6 +35,14 @@ pub enum Error {
     NoNodes { missing: String },
     #[error("{program}, which says what an image consists of, failed: {output}")]
     Image { program: &'static str, output: String },
+    #[error(
+        "expected the name of an image with its registry and its tag, such as docker.io/library/phalanx:0.1.0, found {0:?}"
+    )]
+    ImageName(String),
+    #[error(
+        "{0} is missing, and the image needs certificates of authorities: apt-get install ca-certificates"
+    )]
+    NoAuthorities(&'static str),
     #[error("node {node}: {why}")]
     Node { node: String, why: String },
     #[error("the API server answered {status} to {method} {path}: {message}")]

@@ -2,15 +2,16 @@
 
 #![forbid(unsafe_code)]
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use nix::sys::signal::{SigSet, Signal};
 use phalanx_controlplane::{
-    ControlPlane, Error, Fleet, KubernetesVersion, Options, Program, Renderer, binary,
+    ControlPlane, Error, Fleet, Image, KubernetesVersion, Options, Program, RELEASE, Renderer, binary,
 };
 
-/// A real Kubernetes control plane on this machine, with fake GPU nodes.
+/// A real Kubernetes control plane on this machine, with fake GPU nodes; and the image of Phalanx for any other.
 ///
 /// PHALANX_KUBERNETES chooses its version: 1.36, or 1.37 by default.
 #[derive(Parser)]
@@ -26,6 +27,21 @@ enum Verb {
     Up(Up),
     /// Build all programs of a control plane that are not there yet
     Build,
+    /// Write the image of `phalanx` as an archive, without a container daemon
+    Image(ImageArguments),
+}
+
+#[derive(clap::Args)]
+struct ImageArguments {
+    /// The program, built on this machine
+    #[arg(long, default_value = "target/release/phalanx")]
+    program: PathBuf,
+    /// Name of the image, with registry and tag
+    #[arg(long, default_value = RELEASE)]
+    name: String,
+    /// The archive, an OCI image layout that `docker load` reads too
+    #[arg(long, default_value = "target/phalanx-image.tar")]
+    to: PathBuf,
 }
 
 #[derive(clap::Args)]
@@ -54,6 +70,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().verb {
         Verb::Up(arguments) => up(&arguments),
         Verb::Build => build(),
+        Verb::Image(arguments) => image(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -110,5 +127,20 @@ fn build() -> Result<(), Error> {
     for renderer in [Renderer::Helm, Renderer::Kustomize] {
         println!("{}", binary(renderer)?.display());
     }
+    Ok(())
+}
+
+fn image(arguments: &ImageArguments) -> Result<(), Error> {
+    let ImageArguments { program, name, to } = arguments;
+    let digest = Image::of_release(name, program)?.write(to)?;
+    let to = to.display();
+    println!("{name}\n{digest}\n{to}");
+    println!("Load it on a node, or push it:");
+    println!("  ctr --namespace k8s.io images import {to}");
+    println!("  podman load --input {to}");
+    println!("  docker load --input {to}");
+    // Nobody pushes to the registry of the default name.
+    let pushed = if name == RELEASE { "REGISTRY/phalanx:TAG" } else { name };
+    println!("  skopeo copy oci-archive:{to} docker://{pushed}");
     Ok(())
 }

@@ -13,8 +13,9 @@ use crate::api::Api;
 use crate::build::{binary, cache, crds};
 use crate::command_lines::Layout;
 use crate::error::Error;
+use crate::image::Image;
 use crate::kubernetes::KubernetesVersion;
-use crate::node::{self, Image, Node, Nodes, Surroundings};
+use crate::node::{self, Node, Nodes, Surroundings};
 use crate::ports::{self, Port};
 use crate::process::{Keeper, Process};
 use crate::program::Program;
@@ -155,6 +156,14 @@ impl ControlPlane {
     /// When it cannot be put together, or a node does not take it.
     pub fn import(&self, image: &Image) -> Result<(), Error> {
         self.nodes().iter().try_for_each(|node| node.import(image))
+    }
+
+    /// The same of an archive that somebody wrote, such as [`Image::write`]. Its name is in it.
+    ///
+    /// # Errors
+    /// When a node does not take it.
+    pub fn import_archive(&self, archive: &Path) -> Result<(), Error> {
+        self.nodes().iter().try_for_each(|node| node.import_archive(archive))
     }
 
     /// Bounds what a real node sends to the others and takes from them, in bytes/s of Ethernet frames, until it is bounded

@@ -6,9 +6,11 @@
 //! | `losses` | nodes that fall silent, are drained and are tainted under a gang |
 //! | `refusals` | a node whose device plugin turns every pod away |
 //! | `plugin` | such a plugin |
+//! | `image` | scheduler and agent in containers, from the image that is shipped |
 //! | `mpi` | `mpirun` over SSH between containers |
 
 mod devices;
+mod image;
 mod losses;
 mod mpi;
 mod plugin;
@@ -38,10 +40,7 @@ impl Site {
 
     /// The same, beside what `options` ask for.
     fn of_options(nodes: usize, options: Options) -> Option<Self> {
-        let missing = missing_for_nodes();
-        if !missing.is_empty() {
-            assert!(std::env::var_os("CI").is_none(), "real nodes cannot run: {}", missing.join("; "));
-            eprintln!("skipped, for real nodes cannot run: {}", missing.join("; "));
+        if !can_run() {
             return None;
         }
         let options = Options { controller_manager: true, real_nodes: nodes, ..options };
@@ -100,6 +99,16 @@ impl Site {
             printed.lines().find_map(|line| line.strip_prefix(begin)).map(str::to_owned)
         })
     }
+}
+
+/// Whether real nodes can run here, which is said if they cannot; in CI they have to.
+fn can_run() -> bool {
+    let missing = missing_for_nodes();
+    if !missing.is_empty() {
+        assert!(std::env::var_os("CI").is_none(), "real nodes cannot run: {}", missing.join("; "));
+        eprintln!("skipped, for real nodes cannot run: {}", missing.join("; "));
+    }
+    missing.is_empty()
 }
 
 /// What a pod of a test runs, in a real container.

@@ -1,6 +1,7 @@
 //! The DNS of the cluster, `CoreDNS` on the switch between the nodes: names of services and of the pods behind them.
 
 use std::fs;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 use std::process::Command;
 
@@ -29,7 +30,8 @@ impl Dns {
         api_server: u16,
         keeper: &mut Keeper,
     ) -> Result<Self, Error> {
-        let relay = Relay::start(&switch.inside, api_server)?;
+        let own = SocketAddrV4::new(Ipv4Addr::LOCALHOST, api_server);
+        let relay = Relay::start(&switch.inside, own, api_server)?;
         let configuration = folder.join("Corefile");
         // Ranks ask for each other until all are there: what is not there yet must not be remembered for long.
         let text = format!(

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::error::Error;
+use crate::image::PAUSE;
 
 use super::dns;
-use super::image::PAUSE;
 use super::needs::NETWORK_PLUGINS;
 use super::network;
 

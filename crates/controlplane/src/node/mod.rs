@@ -6,8 +6,7 @@
 //! | `namespaces` | the process whose mounts, network and process numbers are the node's |
 //! | `cgroups` | the node's group in every hierarchy of cgroups |
 //! | `network` | a switch between the nodes |
-//! | `relay` | the port of the API server inside a node |
-//! | `image` | images of programs of this machine, as archives that containerd imports |
+//! | `relay` | the API server inside a node, at its port and at its Service |
 //! | `dns` | names of services and of their pods, where they are asked for |
 //! | `files` | what containerd and the kubelet are told |
 //!
@@ -17,13 +16,13 @@
 mod cgroups;
 mod dns;
 mod files;
-mod image;
 mod namespaces;
 mod needs;
 mod network;
 mod relay;
 
 use std::fs;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -32,6 +31,7 @@ use serde_json::Value;
 
 use crate::api::Api;
 use crate::error::Error;
+use crate::image::Image;
 use crate::process::{Keeper, Process};
 use crate::program::Program;
 
@@ -39,8 +39,8 @@ use cgroups::Cgroup;
 pub(crate) use cgroups::PREFIX;
 use dns::Dns;
 use files::Files;
-pub use image::{IMAGE, Image, OPEN_MPI, OPEN_MPI_SETTINGS};
 use namespaces::Namespaces;
+pub(crate) use needs::BUSYBOX;
 pub use needs::{missing_for_nodes, missing_for_open_mpi};
 use network::Switch;
 use relay::Relay;
@@ -48,6 +48,8 @@ use relay::Relay;
 /// A node comes up in seconds.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Of the Service `kubernetes`: the first address of `--service-cluster-ip-range`.
+const API_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
 /// The nodes of a control plane and what joins them.
 #[derive(Debug)]
@@ -116,7 +118,7 @@ pub struct Node {
     namespaces: Namespaces,
     running_kubelet: Option<Process>,
     _containerd: Process,
-    _relay: Relay,
+    _relays: [Relay; 2],
     _cgroup: Cgroup,
 }
 
@@ -141,7 +143,11 @@ impl Node {
         let files = Files::write(&folder.join(&name), at, cgroup.path(), kubeconfig, has_dns)?;
         let namespaces = Namespaces::start(&files.folder, keeper)?;
         switch.join(&namespaces, at)?;
-        let relay = Relay::start(&namespaces, around.api_server)?;
+        let own = SocketAddrV4::new(Ipv4Addr::LOCALHOST, around.api_server);
+        let service = SocketAddrV4::new(API_SERVICE, 443);
+        namespaces.network_tool("ip", &["address", "add", &format!("{API_SERVICE}/32"), "dev", "lo"])?;
+        let at = |inside| Relay::start(&namespaces, inside, around.api_server);
+        let relays = [at(own)?, at(service)?];
         let mut containerd = Command::new("containerd");
         containerd.arg("--config").arg(files.containerd());
         let containerd = namespaces.run("containerd", &containerd, files.log("containerd"), keeper)?;
@@ -151,7 +157,7 @@ impl Node {
             namespaces,
             running_kubelet: None,
             _containerd: containerd,
-            _relay: relay,
+            _relays: relays,
             _cgroup: cgroup,
             files,
         };
@@ -196,11 +202,16 @@ impl Node {
     pub(crate) fn import(&self, image: &Image) -> Result<(), Error> {
         let archive = self.files.folder.join("image.tar");
         image.write(&archive)?;
+        self.import_archive(&archive)
+    }
+
+    /// The same of an archive.
+    pub(crate) fn import_archive(&self, archive: &Path) -> Result<(), Error> {
         let began = Instant::now();
         loop {
             let mut ctr = Command::new("ctr");
             ctr.arg("--address").arg(self.files.socket()).args(["--namespace", "k8s.io", "images", "import"]);
-            let done = ctr.arg(&archive).output().map_err(Error::io("run", Path::new("ctr")))?;
+            let done = ctr.arg(archive).output().map_err(Error::io("run", Path::new("ctr")))?;
             if done.status.success() {
                 return Ok(());
             }

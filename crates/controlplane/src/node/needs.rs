@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 /// Where Debian has the plugins for the network of containers.
 pub(super) const NETWORK_PLUGINS: &str = "/usr/lib/cni";
 /// The program of the image, without libraries.
-pub(super) const BUSYBOX: &str = "/bin/busybox";
+pub(crate) const BUSYBOX: &str = "/bin/busybox";
 
 /// Of Debian; no user has it in their path.
 const SSH_SERVER: &str = "/usr/sbin/sshd";

@@ -1,8 +1,9 @@
-//! The API server listens on the machine's loopback, and a node has a loopback of its own: here it has the same port.
+//! The API server listens on the machine's loopback, and a node has a loopback of its own: here it has the same port. Pods reach
+//! it at the address of the Service `kubernetes`, as if kube-proxy ran.
 
 use std::fs::File;
 use std::io;
-use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
@@ -19,14 +20,14 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// A port in a node whose connections go to the same port of the machine.
-    pub(super) fn start(node: &Namespaces, port: u16) -> Result<Self, Error> {
+    /// An address in a node whose connections go to a port of the machine.
+    pub(super) fn start(node: &Namespaces, inside: SocketAddrV4, port: u16) -> Result<Self, Error> {
         let network = node.network();
-        let inside = File::open(&network).map_err(Error::io("open", &network))?;
+        let namespace = File::open(&network).map_err(Error::io("open", &network))?;
         // A socket belongs to the network of the thread that made it; this thread ends with that.
         let made = std::thread::spawn(move || -> io::Result<TcpListener> {
-            setns(inside, CloneFlags::CLONE_NEWNET)?;
-            TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+            setns(namespace, CloneFlags::CLONE_NEWNET)?;
+            TcpListener::bind(inside)
         });
         let listener = made.join().unwrap_or_else(|_| Err(io::Error::other("its thread panicked")));
         let listener = Arc::new(listener.map_err(Error::io("listen in", &network))?);
