@@ -38,11 +38,12 @@ use crate::queues::{self, QueuesError};
 use crate::record::Recorder;
 use crate::server;
 use crate::sessions;
+use crate::single_flight::SingleFlight;
 use crate::spot::Meter;
 use crate::threads;
 use crate::upkeep;
 use crate::verbs::tell::MetricNames;
-use crate::views::{self, Map};
+use crate::views::{self, Map, Reasons};
 use crate::world::LocalWorld;
 use known::{
     admins, compose, launched, newest_folder, observe_members, pending_bytes, records, recovered_ids,
@@ -117,7 +118,7 @@ fn at(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -
 /// What every part of the daemon shares.
 pub(crate) struct Daemon {
     pub(crate) paths: Paths,
-    pub(crate) map: Map,
+    pub(crate) map: Arc<Map>,
     pub(crate) engine: Handle,
     pub(crate) clock: Clock,
     pub(crate) epoch: u64,
@@ -125,6 +126,8 @@ pub(crate) struct Daemon {
     pub(crate) notes: Vec<String>,
     pub(crate) recorder: Recorder,
     pub(crate) metrics: MetricNames,
+    /// Why jobs wait, for all who list them at a time.
+    pub(crate) reasons: SingleFlight<Reasons>,
     pub(crate) limits: Limits,
     pub(crate) pending: Arc<PendingBytes>,
     pub(crate) unknown: UnknownUse,
@@ -252,7 +255,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     let next_job = newest.into_iter().max().unwrap_or(0) + 1;
     let daemon = Arc::new(Daemon {
         paths: paths.clone(),
-        map: cluster.map,
+        map: Arc::new(cluster.map),
         engine: engine.clone(),
         clock: clock.clone(),
         epoch: epoch.0,
@@ -260,6 +263,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         notes: cluster.notes,
         recorder,
         metrics: MetricNames::default(),
+        reasons: SingleFlight::default(),
         limits,
         pending,
         unknown,
@@ -437,7 +441,7 @@ fn reconcile(daemon: &Arc<Daemon>) {
                 warn!(job = %id, error = %e, "the events of a job cannot be read");
             }
         }
-        for view in views::jobs(engine, &map, &ids) {
+        for view in views::jobs(engine, &map, &ids, &Reasons::new()) {
             let job = engine.job(view.id);
             recorder.job(view, job);
         }

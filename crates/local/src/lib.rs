@@ -30,6 +30,7 @@ mod record;
 mod server;
 mod sessions;
 mod share;
+mod single_flight;
 mod spot;
 mod threads;
 mod upkeep;

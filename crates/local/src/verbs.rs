@@ -22,6 +22,8 @@ use crate::server::{Peer, Reply};
 use crate::spot;
 use crate::views;
 
+/// Jobs of a list that are looked at in one go: the thread that is asked decides in between.
+const LIST_PART: usize = 200;
 /// Jobs in one list.
 const LIST_MAX: u32 = 10_000;
 /// One secret's value.
@@ -299,12 +301,20 @@ fn check_secrets(job: &Job, secrets: &BTreeMap<String, String>) -> Result<(), Fa
 }
 
 fn list(daemon: &Daemon, finished: bool, owner: Option<u32>, limit: u32) -> Result<Vec<JobView>, Failure> {
-    let map = daemon.map.clone();
-    let mut jobs = daemon.engine.look(move |e| {
+    let ids = daemon.engine.look(move |e| {
         let is_wanted =
             |job: &Job, over: bool| (finished || !over) && owner.is_none_or(|uid| job.owner.uid == uid);
-        views::newest(e, &map, limit as usize, is_wanted)
+        views::newest(e, limit as usize, is_wanted)
     })?;
+    // A short list searches for its own jobs alone.
+    let is_short = ids.len() <= LIST_PART;
+    let reasons =
+        if is_short { Arc::default() } else { daemon.reasons.get(|| daemon.engine.look(views::reasons))? };
+    let mut jobs = Vec::with_capacity(ids.len());
+    for part in ids.chunks(LIST_PART) {
+        let (map, ids, reasons) = (daemon.map.clone(), part.to_vec(), Arc::clone(&reasons));
+        jobs.extend(daemon.engine.look(move |e| views::jobs(e, &map, &ids, &reasons))?);
+    }
     if finished {
         let known: std::collections::BTreeSet<JobId> = jobs.iter().map(|j| j.id).collect();
         let older = daemon.recorder.finished(owner, limit).map_err(unreadable)?;

@@ -21,7 +21,7 @@ use crate::protocol::EventView;
 use crate::record::Recorder;
 use crate::spot::Meter;
 use crate::user::Account;
-use crate::views::{self, Map};
+use crate::views::{self, Map, Reasons};
 
 /// A shim waits this much longer at the gate than the engine: the engine's word names the rank that is late.
 const GATE_SLACK_MS: u64 = 10_000;
@@ -96,7 +96,7 @@ impl World for LocalWorld {
             }
         }
         let touched: Vec<JobId> = touched.into_iter().collect();
-        for view in views::jobs(engine, &self.map, &touched) {
+        for view in views::jobs(engine, &self.map, &touched, &Reasons::new()) {
             let job = engine.job(view.id);
             self.recorder.job(view, job);
         }
