@@ -246,3 +246,16 @@ classes:
     let told = why(&bench, &Verb::Submit { job, secrets: env(&[]) });
     assert!(told.contains("may not submit to queue vision; users root may, and operators"), "{told}");
 }
+
+#[test]
+fn ranks_have_the_file_mask_of_the_submitter() {
+    let bench = Bench::up_with(NODE_OF_8);
+    let said = |mask: Option<u32>| {
+        let mut job = shell(1, "echo mask=$(umask)");
+        gang(&mut job).program.umask = mask;
+        let id = bench.submit(job);
+        bench.ended(id);
+        bench.said(id)["mask"].clone()
+    };
+    assert_eq!([said(Some(0o077)), said(Some(0o002)), said(None)], ["0077", "0002", "0022"]);
+}

@@ -31,12 +31,17 @@ fn difference(known: &Job, again: &Job) -> Option<&'static str> {
     if known.gangs.len() != again.gangs.len() {
         return Some("the number of gangs");
     }
-    let gangs = || known.gangs.iter().zip(&again.gangs);
-    let differs = |is_other: fn(&Gang, &Gang) -> bool| gangs().any(|(one, other)| is_other(one, other));
-    let what: [(fn(&Gang, &Gang) -> bool, &str); 3] = [
-        (|one, other| one.program != other.program, "what runs"),
-        (|one, other| one.needs != other.needs || one.roles.len() != other.roles.len(), "what a rank needs"),
-        (|one, other| one.topology != other.topology, "the topology"),
-    ];
-    what.into_iter().find(|(is_other, _)| differs(*is_other)).map(|(_, what)| what)
+    known.gangs.iter().zip(&again.gangs).find_map(|(known, again)| difference_of_gang(known, again))
+}
+
+fn difference_of_gang(known: &Gang, again: &Gang) -> Option<&'static str> {
+    if known.program != again.program {
+        Some("what runs")
+    } else if known.needs != again.needs || known.roles.len() != again.roles.len() {
+        Some("what a rank needs")
+    } else if known.topology != again.topology {
+        Some("the topology")
+    } else {
+        None
+    }
 }
