@@ -37,11 +37,15 @@ fn difference(known: &Job, again: &Job) -> Option<&'static str> {
 fn difference_of_gang(known: &Gang, again: &Gang) -> Option<&'static str> {
     if known.program != again.program {
         Some("what runs")
-    } else if known.needs != again.needs || known.roles.len() != again.roles.len() {
+    } else if requested(known) != requested(again) || known.roles.len() != again.roles.len() {
         Some("what a rank needs")
-    } else if known.topology != again.topology {
-        Some("the topology")
     } else {
         None
     }
+}
+
+/// What was asked for, without what the engine or a queue adds to it.
+fn requested(gang: &Gang) -> impl PartialEq {
+    let needs = &gang.needs;
+    (needs.devices, needs.part.clone(), needs.cpu_milli, needs.memory_bytes, needs.named.clone())
 }
