@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Bench, NODE_OF_8, shell};
+use crate::support::{Bench, NODE_OF_8, eventually, shell};
 
 const LIMIT_MS: u64 = 3_000;
 
@@ -60,4 +60,20 @@ fn a_wall_clock_that_is_set_back_delays_no_deadline() {
     assert!(began.elapsed() >= Duration::from_millis(LIMIT_MS), "{view:?}");
     assert_eq!(view.exit_code, Some(124), "{view:?}");
     bench.await_nobody();
+}
+
+#[test]
+fn a_checkpoint_counts_once_whatever_the_wall_clock_does() {
+    let mut bench = Bench::new(NODE_OF_8);
+    if !bench.set_wall_clock("+0") {
+        return;
+    }
+    bench.up();
+    let id = bench.submit(shell(1, "touch $PHALANX_CHECKPOINTED; exec sleep 1000"));
+    let saved = || bench.get(id).gangs[0].checkpointed_at;
+    let first = eventually("the checkpoint", saved);
+    assert!(bench.set_wall_clock("+3600"));
+    // Files are looked at once a second.
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(saved(), Some(first));
 }

@@ -9,12 +9,13 @@ use std::time::{Duration, SystemTime};
 
 use phalanx_model::{GangId, Input, Timestamp};
 
+use crate::Paths;
 use crate::daemon::Daemon;
 use crate::env::CHECKPOINTED;
 
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Attempts that are watched, and what was told of each.
+/// Attempts that are watched, and when their files were touched by the wall clock, as far as that was told.
 type Watched = BTreeMap<(GangId, u32), Timestamp>;
 
 pub(crate) fn start(daemon: &Arc<Daemon>) -> io::Result<()> {
@@ -35,29 +36,30 @@ fn look(daemon: &Daemon, watched: &mut Watched) -> bool {
         (running, known.into_iter().filter(is_in_books).collect::<Vec<_>>())
     });
     let Ok((running, known)) = asked else { return false };
-    let mut next: Watched = running.into_iter().collect();
-    let mut facts = Vec::new();
+    // A time of the wall clock is remembered as it is: where the clocks are apart, what it means to the daemon moves.
+    let of_record = |at: Timestamp| if at == Timestamp(0) { at } else { daemon.clock.to_wall(at) };
+    let told = |(attempt, at)| (attempt, watched.get(&attempt).copied().unwrap_or_else(|| of_record(at)));
+    let mut next: Watched = running.into_iter().map(told).collect();
     let ended = known.into_iter().filter(|attempt| !next.contains_key(attempt)).collect::<Vec<_>>();
-    for (gang, attempt) in next.keys().copied().chain(ended) {
+    let mut facts = Vec::new();
+    for (gang, attempt) in next.keys().copied().chain(ended).collect::<Vec<_>>() {
         let told = next.get(&(gang, attempt)).or_else(|| watched.get(&(gang, attempt))).copied();
-        let touched = touched_at(daemon, gang, attempt);
-        if let Some(at) = touched.filter(|at| *at > told.unwrap_or_default()) {
-            facts.push(((gang, attempt), at));
-        }
-    }
-    for (attempt, at) in &facts {
-        next.entry(*attempt).and_modify(|told| *told = *at);
+        let Some(at) = touched_at(&daemon.paths, gang, attempt).filter(|at| *at > told.unwrap_or_default())
+        else {
+            continue;
+        };
+        next.entry((gang, attempt)).and_modify(|told| *told = at);
+        // Never in the future, whatever the file says.
+        let at = daemon.clock.of_wall(at).min(daemon.clock.now());
+        facts.push(Input::GangCheckpointed { gang, at });
     }
     *watched = next;
-    let facts: Vec<Input> =
-        facts.into_iter().map(|((gang, _), at)| Input::GangCheckpointed { gang, at }).collect();
     facts.is_empty() || daemon.engine.report(facts).is_ok()
 }
 
-/// When it was touched; never in the future, whatever the file says.
-fn touched_at(daemon: &Daemon, gang: GangId, attempt: u32) -> Option<Timestamp> {
-    let file = fs::metadata(daemon.paths.attempt(gang, attempt).join(CHECKPOINTED)).ok()?;
+/// When it was touched, by the wall clock.
+fn touched_at(paths: &Paths, gang: GangId, attempt: u32) -> Option<Timestamp> {
+    let file = fs::metadata(paths.attempt(gang, attempt).join(CHECKPOINTED)).ok()?;
     let since = file.modified().ok()?.duration_since(SystemTime::UNIX_EPOCH).ok()?;
-    let at = Timestamp(u64::try_from(since.as_millis()).ok()?);
-    (at > Timestamp(0)).then(|| daemon.clock.of_wall(at).min(daemon.clock.now()))
+    Some(Timestamp(u64::try_from(since.as_millis()).ok()?)).filter(|at| *at > Timestamp(0))
 }
