@@ -19,6 +19,7 @@ pub(crate) fn answer(ledger: &Ledger, config: Config, question: &Question) -> An
 
 /// The decisions of the next step if this job were submitted now.
 fn submitted(ledger: &Ledger, config: Config, job: &Job) -> Answer {
+    let job = &*admit::with_job_settings(job);
     if let Err(why) = admit::admit(ledger, job) {
         return Answer::Rejected(why);
     }

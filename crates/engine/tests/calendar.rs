@@ -3,8 +3,8 @@
 
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
-    Change, Exit, GangId, Input, Job, JobId, MemberId, MemberState, Node, NodeName, Outcome, Phase,
-    PreemptMode, Queue, QueueName, Reason, Signal, Spot, Timestamp, Unblock,
+    Answer, Change, Exit, GangId, Input, Job, JobId, MemberId, MemberState, Node, NodeName, Outcome, Phase,
+    PreemptMode, Question, Queue, QueueName, Reason, Signal, Spot, Timestamp, Unblock,
 };
 use phalanx_testkit::{Watched, gang, job, levels, node};
 
@@ -274,6 +274,10 @@ fn only_takers_go_to_spot_nodes() {
         matches!(out.changes.as_slice(), [Change::JobRejected { .. }]),
         "it never fits without them: {out:?}"
     );
+    let mut both = job(6, gang(16).devices(1).build()).build();
+    both.turn.takes_spot = true;
+    let asked = world.engine.what_if(&Question::Submitted(Box::new(both)));
+    assert!(matches!(asked, Answer::WouldBe(_)), "a dry run says what a submission would: {asked:?}");
 }
 
 #[test]

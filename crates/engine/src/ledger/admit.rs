@@ -1,5 +1,6 @@
 //! Rejects submissions that could never run, with the field and the reason.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use phalanx_model::{
@@ -32,6 +33,18 @@ const METRIC_BYTES_MAX: usize = 256;
 const QUEUES_SHOWN: usize = 20;
 /// Jobs in the ledger, including finished jobs until the world forgets them.
 const JOBS_MAX: usize = 100_000;
+
+/// The job with the settings of the whole job copied to each of its members.
+pub(crate) fn with_job_settings(job: &Job) -> Cow<'_, Job> {
+    let mut with_settings = Cow::Borrowed(job);
+    if job.turn.takes_spot {
+        for gang in &mut with_settings.to_mut().gangs {
+            gang.needs.takes_spot = true;
+            gang.roles.iter_mut().for_each(|role| role.needs.takes_spot = true);
+        }
+    }
+    with_settings
+}
 
 pub(crate) fn admit(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
     if ledger.job(job.id).is_some() {

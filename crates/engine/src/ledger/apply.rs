@@ -1,8 +1,6 @@
 //! Applies facts to the ledger, one by one. A fact that cannot be used is refused with a reason, and nothing else
 //! happens.
 
-use std::borrow::Cow;
-
 use phalanx_model::{
     Admin, Change, EffectId, Ending, Exit, FailureClass, GangId, GangRecord, Input, Job, JobId, Levels,
     MemberId, MemberState, Outcome, Phase, StopCause,
@@ -118,7 +116,7 @@ impl Ledger {
     }
 
     fn submit(&mut self, job: &Job, out: &mut Outcome) {
-        let job = &*with_job_settings(job);
+        let job = &*admit::with_job_settings(job);
         if let Err(why) = admit::admit(self, job) {
             out.changes.push(Change::JobRejected { job: job.id, why });
             return;
@@ -177,7 +175,7 @@ impl Ledger {
 
     fn observe_job(&mut self, job: &Job, gangs: &[GangRecord], out: &mut Outcome) {
         self.sync.saw_job(job.id);
-        let job = &*with_job_settings(job);
+        let job = &*admit::with_job_settings(job);
         let known = |entry: &Entry| entry.job == *job && entry.gangs == gangs;
         if self.jobs.get(&job.id).is_some_and(known) {
             return;
@@ -324,18 +322,6 @@ impl Ledger {
             self.member_exited(gang, rank, &exit, out);
         }
     }
-}
-
-/// The job with the settings of the whole job copied to each of its members.
-fn with_job_settings(job: &Job) -> Cow<'_, Job> {
-    let mut with_settings = Cow::Borrowed(job);
-    if job.turn.takes_spot {
-        for gang in &mut with_settings.to_mut().gangs {
-            gang.needs.takes_spot = true;
-            gang.roles.iter_mut().for_each(|role| role.needs.takes_spot = true);
-        }
-    }
-    with_settings
 }
 
 /// Facts that need no tree that is up to date: a thousand of these facts rebuild the tree once.
