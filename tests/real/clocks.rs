@@ -6,13 +6,20 @@ use crate::support::{Bench, NODE_OF_8, eventually, shell};
 
 const LIMIT_MS: u64 = 3_000;
 
-#[test]
-fn a_wall_clock_that_is_set_ahead_ends_no_job() {
+/// A daemon whose wall clock can be set; none where that cannot be done.
+fn with_a_wall_clock() -> Option<Bench> {
     let mut bench = Bench::new(NODE_OF_8);
     if !bench.set_wall_clock("+0") {
-        return;
+        println!("SKIPPED: no libfaketime");
+        return None;
     }
     bench.up();
+    Some(bench)
+}
+
+#[test]
+fn a_wall_clock_that_is_set_ahead_ends_no_job() {
+    let Some(mut bench) = with_a_wall_clock() else { return };
     let mut job = shell(1, "while [ ! -e end ]; do sleep 0.05; done");
     job.policy.time_limit_ms = Some(600_000);
     let end = bench.path("end");
@@ -44,11 +51,7 @@ fn a_wall_clock_that_is_set_ahead_ends_no_job() {
 
 #[test]
 fn a_wall_clock_that_is_set_back_delays_no_deadline() {
-    let mut bench = Bench::new(NODE_OF_8);
-    if !bench.set_wall_clock("+0") {
-        return;
-    }
-    bench.up();
+    let Some(bench) = with_a_wall_clock() else { return };
     let began = Instant::now();
     // It does not end at SIGTERM: both the limit and the grace period have to come.
     let mut job = shell(1, "trap '' TERM; while true; do sleep 0.05; done");
@@ -64,11 +67,7 @@ fn a_wall_clock_that_is_set_back_delays_no_deadline() {
 
 #[test]
 fn a_checkpoint_counts_once_whatever_the_wall_clock_does() {
-    let mut bench = Bench::new(NODE_OF_8);
-    if !bench.set_wall_clock("+0") {
-        return;
-    }
-    bench.up();
+    let Some(bench) = with_a_wall_clock() else { return };
     assert!(bench.set_wall_clock("+3600"));
     // The clock of the filesystem is not set with it, so the file says what it would.
     let id = bench.submit(shell(1, "touch -d '+1 hour' $PHALANX_CHECKPOINTED; exec sleep 1000"));

@@ -2,14 +2,14 @@
 //! once a second; what counts is when they were touched.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use phalanx_model::{GangId, Input, Timestamp};
 
 use crate::Paths;
+use crate::clock::written_at;
 use crate::daemon::Daemon;
 use crate::env::CHECKPOINTED;
 
@@ -57,9 +57,7 @@ fn look(daemon: &Daemon, watched: &mut Watched) -> bool {
     facts.is_empty() || daemon.engine.report(facts).is_ok()
 }
 
-/// When it was touched, by the wall clock.
+/// When it was touched, by the wall clock. It is made with the beginning of that clock.
 fn touched_at(paths: &Paths, gang: GangId, attempt: u32) -> Option<Timestamp> {
-    let file = fs::metadata(paths.attempt(gang, attempt).join(CHECKPOINTED)).ok()?;
-    let since = file.modified().ok()?.duration_since(SystemTime::UNIX_EPOCH).ok()?;
-    Some(Timestamp(u64::try_from(since.as_millis()).ok()?)).filter(|at| *at > Timestamp(0))
+    written_at(&paths.attempt(gang, attempt).join(CHECKPOINTED)).filter(|at| *at > Timestamp(0))
 }

@@ -3,6 +3,7 @@
 //! clocks is made up for slowly.
 
 use std::fs;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -124,6 +125,12 @@ fn kept(paths: &Paths) -> Option<i64> {
     let text = fs::read_to_string(paths.clock()).ok()?;
     let (of_boot, offset) = text.trim().split_once(' ')?;
     (of_boot == boot_id()?).then(|| offset.parse().ok()).flatten()
+}
+
+/// When a file was written last, by the wall clock.
+pub(crate) fn written_at(file: &Path) -> Option<Timestamp> {
+    let since = fs::metadata(file).ok()?.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+    Some(Timestamp(u64::try_from(since.as_millis()).ok()?))
 }
 
 fn boot_id() -> Option<String> {

@@ -2,11 +2,10 @@
 //! from what the history and the folders of the ranks know; else their devices are held as unknown use.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use phalanx_model::{
     DeviceMask, Exit, ForeignUse, GangId, GangRecord, Input, Job, JobId, MemberId, MemberRecord, MemberState,
@@ -17,7 +16,7 @@ use phalanx_shell::Recovered;
 use tracing::warn;
 
 use crate::Paths;
-use crate::clock::Clock;
+use crate::clock::{Clock, written_at};
 use crate::cluster::Cluster;
 use crate::daemon::Daemon;
 use crate::logs::numbered;
@@ -298,10 +297,7 @@ impl Search<'_> {
     /// When an attempt began: its first file was written then.
     fn started(&self, gang: GangId, attempt: u32) -> Timestamp {
         let file = self.paths.attempt(gang, attempt).join("master_port");
-        let written = fs::metadata(file).and_then(|meta| meta.modified()).ok();
-        let since = written.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-        let since = since.and_then(|since| u64::try_from(since.as_millis()).ok());
-        since.map_or_else(|| self.clock.now(), |since| self.clock.of_wall(Timestamp(since)))
+        written_at(&file).map_or_else(|| self.clock.now(), |at| self.clock.of_wall(at))
     }
 }
 

@@ -84,10 +84,10 @@ pub(crate) fn reasons(engine: &Engine) -> Reasons {
 fn reasons_of(engine: &Engine, ids: &[JobId], known: &Reasons) -> Reasons {
     let waiting = |id: &JobId| waiting_gang(engine, &records(engine, engine.job(*id)?));
     let waiting: Vec<GangId> = ids.iter().filter_map(waiting).collect();
-    let (known_ones, others): (Vec<GangId>, Vec<GangId>) =
+    let (told, unknown): (Vec<GangId>, Vec<GangId>) =
         waiting.into_iter().partition(|gang| known.contains_key(gang));
-    let mut reasons = engine.reasons_of(&others, REASON_SEARCHES_MAX);
-    reasons.extend(known_ones.into_iter().filter_map(|gang| Some((gang, known.get(&gang)?.clone()))));
+    let mut reasons = engine.reasons_of(&unknown, REASON_SEARCHES_MAX);
+    reasons.extend(told.into_iter().filter_map(|gang| Some((gang, known.get(&gang)?.clone()))));
     reasons
 }
 

@@ -8,6 +8,27 @@ fn tail_of(text: &str, lines: u32) -> String {
     text[usize::try_from(at).unwrap()..].to_owned()
 }
 
+fn follower(path: &Path, tail: Option<u32>) -> Follower {
+    let member = MemberId { gang: JobId(1).gang(0), attempt: 1, rank: 0 };
+    Follower::new(Log { member, path: path.to_owned() }, tail)
+}
+
+/// The lines of one look.
+fn read(follower: &mut Follower, last: bool) -> Vec<String> {
+    let mut seen = Vec::new();
+    let each = |line: &str| {
+        seen.push(line.to_owned());
+        Ok(())
+    };
+    follower.lines(last, &mut Buffer::new(), each).unwrap();
+    seen
+}
+
+/// Without the spaces that make all lines equally long.
+fn trimmed(lines: &[String]) -> Vec<&str> {
+    lines.iter().map(|line| line.trim()).collect()
+}
+
 #[test]
 fn a_tail_is_the_last_whole_lines() {
     assert_eq!(tail_of("a\nb\nc\n", 2), "b\nc\n");
@@ -21,45 +42,23 @@ fn a_tail_is_the_last_whole_lines() {
 fn where_a_log_was_cut_a_reader_is_told_and_goes_on_behind_it() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log");
-    let member = MemberId { gang: JobId(1).gang(0), attempt: 1, rank: 0 };
     let line = |n: usize| format!("{n:>99}\n");
     fs::write(&path, (0..100).map(line).collect::<String>()).unwrap();
-    let mut early = Follower::new(Log { member, path: path.clone() }, None);
-    let read = |follower: &mut Follower| {
-        let mut seen = Vec::new();
-        let each = |line: &str| {
-            seen.push(line.trim().to_owned());
-            Ok(())
-        };
-        follower.lines(true, &mut Buffer::new(), each).unwrap();
-        seen
-    };
-    assert_eq!(read(&mut early).len(), 100);
+    let mut early = follower(&path, None);
+    assert_eq!(read(&mut early, true).len(), 100);
     assert!(output::cut(&path, 1_000).unwrap() > 0);
-    let mut late = Follower::new(Log { member, path: path.clone() }, None);
-    let seen = read(&mut late);
+    let seen = read(&mut follower(&path, None), true);
     assert_eq!(seen[0], "[phalanx: 8192 bytes of output were cut here]");
-    assert_eq!(seen[1..], (82..100).map(|n| n.to_string()).collect::<Vec<_>>());
-    assert!(read(&mut early).is_empty(), "it has read what was cut");
-    let mut tail = Follower::new(Log { member, path }, Some(2));
-    assert_eq!(read(&mut tail), ["98", "99"]);
+    assert_eq!(trimmed(&seen[1..]), (82..100).map(|n| n.to_string()).collect::<Vec<_>>());
+    assert!(read(&mut early, true).is_empty(), "it has read what was cut");
+    assert_eq!(trimmed(&read(&mut follower(&path, Some(2)), true)), ["98", "99"]);
 }
 
 #[test]
 fn a_growing_log_gives_whole_lines_and_at_the_end_the_rest() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log");
-    let member = MemberId { gang: JobId(1).gang(0), attempt: 1, rank: 0 };
-    let mut follower = Follower::new(Log { member, path: path.clone() }, None);
-    let mut seen = Vec::new();
-    let mut read = |f: &mut Follower, last| {
-        f.lines(last, &mut Buffer::new(), |line| {
-            seen.push(line.to_owned());
-            Ok(())
-        })
-        .unwrap();
-        std::mem::take(&mut seen)
-    };
+    let mut follower = follower(&path, None);
     assert!(read(&mut follower, false).is_empty());
     fs::write(&path, "one\ntw").unwrap();
     assert_eq!(read(&mut follower, false), ["one"]);
@@ -72,42 +71,25 @@ fn a_growing_log_gives_whole_lines_and_at_the_end_the_rest() {
 fn a_file_that_a_rank_made_long_costs_nothing_to_read() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log");
-    let member = MemberId { gang: JobId(1).gang(0), attempt: 1, rank: 0 };
     let line = |n: usize| format!("{n:>4095}\n");
     fs::write(&path, line(1)).unwrap();
     let file = File::options().write(true).open(&path).unwrap();
     file.set_len(1 << 40).unwrap();
-    let mut follower = Follower::new(Log { member, path }, None);
-    let mut buffer = Buffer::new();
-    let mut read = |last| {
-        let mut seen = Vec::new();
-        let each = |line: &str| {
-            seen.push(line.trim().to_owned());
-            Ok(())
-        };
-        follower.lines(last, &mut buffer, each).unwrap();
-        seen
-    };
+    let mut follower = follower(&path, None);
     let hole = format!("[phalanx: {} bytes here were never written]", (1_u64 << 40) - 4096);
-    assert_eq!(read(false), ["1".to_owned(), hole]);
+    assert_eq!(trimmed(&read(&mut follower, false)), ["1", &hole]);
     file.write_all_at(line(2).as_bytes(), 1 << 40).unwrap();
-    assert_eq!(read(false), ["2"]);
-    assert_eq!(read(true), [""; 0]);
+    assert_eq!(trimmed(&read(&mut follower, false)), ["2"]);
+    assert_eq!(read(&mut follower, true), [""; 0]);
 }
 
 #[test]
 fn a_line_without_an_end_comes_in_parts_and_none_is_lost() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log");
-    let member = MemberId { gang: JobId(1).gang(0), attempt: 1, rank: 0 };
     let text = format!("first\n{}\nlast", "x".repeat(2 * LINE_BYTES_MAX));
     fs::write(&path, &text).unwrap();
-    let mut seen = Vec::new();
-    let each = |line: &str| {
-        seen.push(line.to_owned());
-        Ok(())
-    };
-    Follower::new(Log { member, path }, None).lines(true, &mut Buffer::new(), each).unwrap();
+    let seen = read(&mut follower(&path, None), true);
     assert_eq!(seen.first().unwrap(), "first");
     assert_eq!(seen.last().unwrap(), "last");
     assert_eq!(seen.concat(), text.replace('\n', ""));
