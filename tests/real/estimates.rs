@@ -1,7 +1,9 @@
 //! When a job is likely to start, by how long such jobs took before.
 
+use std::collections::BTreeSet;
+
 use phalanx_local::protocol::{Answer, JobRef, Verb};
-use phalanx_model::{Job, JobName};
+use phalanx_model::{Job, JobName, LevelName, ModelNeed, NodeName, Spread};
 
 use crate::support::{Bench, NODE_OF_8, gang, shell};
 
@@ -41,4 +43,36 @@ fn why_says_what_the_last_runs_say_beside_the_bound_also_after_a_restart() {
     }
     bench.cancel(running);
     assert_eq!(bench.ended(waiting).state, "succeeded");
+}
+
+/// A scheduler that counts devices keeps the job's own rules too: a place that breaks them is no comparison.
+#[test]
+fn what_counting_would_choose_keeps_the_rules_of_the_job() {
+    let bench = Bench::up_with(
+        "levels: [cluster, rack]\nnodes:
+- {name: a1, devices: {count: 8, model: NVIDIA A100}, path: {rack: r1}, busy: [GPU0, GPU1, GPU2, GPU3]}
+- {name: 'b[1-2]', devices: {count: 8, model: NVIDIA H100}, path: {rack: r2}}\n",
+    );
+    let nodes_of = |job: &Job| -> Option<Vec<String>> {
+        let answer = bench.ask(Verb::DryRun { job: Box::new(job.clone()) });
+        let Ok(Answer::DryRun(mut view)) = answer else { panic!("{answer:?}") };
+        let slots = view.first_fit.remove(0)?.placement.slots;
+        let nodes: BTreeSet<String> = slots.iter().map(|slot| slot.node.to_string()).collect();
+        Some(nodes.into_iter().collect())
+    };
+    let mut job = shell(12, "exit 0");
+    gang(&mut job).needs.devices = 1;
+    assert_eq!(nodes_of(&job).unwrap(), ["a1", "b1"]);
+
+    gang(&mut job).topology.required = Some(LevelName::new("rack").unwrap());
+    assert_eq!(nodes_of(&job).unwrap(), ["b1", "b2"], "the first rack has four");
+    gang(&mut job).topology.required = None;
+    gang(&mut job).needs.models = vec![ModelNeed { model: "h100".to_owned(), speed_milli: 1_000 }];
+    assert_eq!(nodes_of(&job).unwrap(), ["b1", "b2"]);
+    bench.done(Verb::Cordon { node: NodeName::new("b1").unwrap() });
+    assert_eq!(nodes_of(&job), None, "b2 alone has eight");
+    gang(&mut job).needs.models.clear();
+    assert_eq!(nodes_of(&job).unwrap(), ["a1", "b2"]);
+    gang(&mut job).topology.spread = vec![Spread { level: LevelName::new("rack").unwrap(), max: 8 }];
+    assert_eq!(nodes_of(&job), None, "counting does not spread");
 }

@@ -237,7 +237,7 @@ fn others_have_no_say() {
     forbidden(Verb::Hold { job: job() });
     forbidden(Verb::Release { job: job() });
     forbidden(Verb::Tell { job: job(), gang: 0, news: News::Checkpoint });
-    forbidden(Verb::Resize { job: job(), size: 1 });
+    forbidden(Verb::Resize { job: job(), size: Some(1) });
 
     // Of its own job it may, but for a boost; and its ranks may touch their file.
     let script = "touch $PHALANX_CHECKPOINTED; exec sleep 1000";

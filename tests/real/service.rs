@@ -24,9 +24,11 @@ fn service(bench: &Bench) -> Job {
            echo \"{{\\\"tell\\\": {{\\\"job\\\": {{\\\"id\\\": $PHALANX_JOB_ID}}, \\\"gang\\\": $PHALANX_GANG, \\\"news\\\":
              {{\\\"metric\\\": {{\\\"name\\\": \\\"tokens\\\", \\\"value_milli\\\": $value}}}}}}}}\" |
              $PHALANX_EXE ask $PHALANX_STATE/phalanx.sock > /dev/null
+           echo . >> {told}
            sleep 0.2
          done",
-        load = load.display()
+        load = load.display(),
+        told = bench.path("told").display(),
     );
     let mut job = of_class("serving", shell(1, &script));
     gang(&mut job).needs.devices = 2;
@@ -80,10 +82,18 @@ fn a_service_takes_gpus_as_its_replicas_measure_and_gives_them_back() {
 
     // By hand, within what it may have.
     let scale = |replicas| bench.ask(Verb::Scale { job: JobRef::Id(service), replicas });
-    assert!(refused(scale(4)).message.contains("1 to 3 replicas"));
+    assert!(refused(scale(Some(4))).message.contains("1 to 3 replicas"));
+    scale(Some(2)).unwrap();
+    until("two replicas", || seen(&bench.get(service)) == (2, 2));
+    let told = || bench.lines("told").len();
+    let before = told();
+    until("words of the metric", || told() > before + 20);
+    assert_eq!(seen(&bench.get(service)), (2, 2), "the metric needs one");
+    scale(None).unwrap();
+    until("one replica", || seen(&bench.get(service)) == (1, 1));
     bench.cancel(service);
     assert!(matches!(bench.ended(service).ending, Some(Ending::Cancelled { .. })));
-    assert!(refused(scale(2)).message.contains("has ended"));
+    assert!(refused(scale(Some(2))).message.contains("has ended"));
     bench.cancel(filler);
     bench.await_nobody();
 }

@@ -455,7 +455,9 @@ pub(crate) struct Scale {
     /// Number or name.
     #[arg(add = ArgValueCompleter::new(complete::jobs))]
     pub(crate) job: String,
-    pub(crate) replicas: u32,
+    /// Replicas, until the next word; `auto`: as many as its metric needs.
+    #[arg(value_name = "N|auto", value_parser = set_or_auto)]
+    pub(crate) replicas: ByUser,
 }
 
 #[derive(Debug, Args)]
@@ -463,8 +465,20 @@ pub(crate) struct Resize {
     /// Number or name.
     #[arg(add = ArgValueCompleter::new(complete::jobs))]
     pub(crate) job: String,
-    /// Members, as `get` shows its size.
-    pub(crate) size: u32,
+    /// Members, as `get` shows its size; it grows no further by itself. `auto`: it grows where nobody waits.
+    #[arg(value_name = "N|auto", value_parser = set_or_auto)]
+    pub(crate) size: ByUser,
+}
+
+/// A number that a user sets, or gives back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ByUser(pub(crate) Option<u32>);
+
+fn set_or_auto(text: &str) -> Result<ByUser, String> {
+    match text {
+        "auto" => Ok(ByUser(None)),
+        number => number.parse().map(|n| ByUser(Some(n))).map_err(|_| "say a number, or `auto`".to_owned()),
+    }
 }
 
 #[derive(Debug, Args)]

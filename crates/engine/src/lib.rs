@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
     Answer, Effect, Epoch, Gang, GangId, GangRecord, Input, Job, JobId, JobLookup, Node, NodeName, Outcome,
-    Placement, Plan, Question, Reason, Report, Snapshot, Timestamp, Wake,
+    Placement, Plan, Question, Reason, Report, Service, Snapshot, Timestamp, Wake,
 };
 
 use cycle::Spent;
@@ -167,6 +167,12 @@ impl Engine {
     #[must_use]
     pub fn replicas(&self, job: JobId) -> Option<u32> {
         self.ledger.replicas_of(self.ledger.job(job)?)
+    }
+
+    /// The desired replicas of a service, and who decides them; `None` if the job is no service.
+    #[must_use]
+    pub fn service(&self, job: JobId) -> Option<&Service> {
+        self.ledger.service(job)
     }
 
     /// When a session was last used, as far as that was reported.

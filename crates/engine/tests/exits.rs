@@ -170,7 +170,7 @@ fn a_gang_that_is_resized_keeps_its_placement_until_it_starts_again() {
         run(&mut watched, 1);
     }
     assert_eq!(watched.record(id(1)).members.len(), 2);
-    watched.step(&[Input::GangResized { gang: id(1), size: 1 }]);
+    watched.step(&[Input::GangResized { gang: id(1), size: Some(1) }]);
     let resize: Option<Resize> = watched.record(id(1)).resize.clone();
     assert_eq!(resize.unwrap().size, 1);
     watched.step(&[submit(job(2, gang(1).devices(8)))]);

@@ -108,16 +108,15 @@ pub enum Verb {
         job: JobRef,
         boost: Option<BoostAsk>,
     },
-    /// So many replicas of a service are wanted.
+    /// So many replicas of a service are wanted; `None`: as many as its metric needs.
     Scale {
         job: JobRef,
-        replicas: u32,
+        replicas: Option<u32>,
     },
-    /// Another size for a job's elastic gangs, from their next boundary on.
+    /// Another size for a job's elastic gangs, in members, from their next boundary on; `None`: they grow by themselves.
     Resize {
         job: JobRef,
-        /// Members.
-        size: u32,
+        size: Option<u32>,
     },
     /// What a rank has to say of its gang; its owner and operators may.
     Tell {
@@ -320,6 +319,12 @@ pub struct ServiceView {
     pub running: u32,
     pub min: u32,
     pub max: u32,
+    /// A metric can decide how many are wanted.
+    #[serde(default)]
+    pub has_target: bool,
+    /// A user set how many are wanted.
+    #[serde(default)]
+    pub is_set: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -367,6 +372,9 @@ pub struct ElasticView {
     pub boundary: Option<Boundary>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resize: Option<Resize>,
+    /// The size that a user set: it grows no further by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grows_to: Option<u32>,
 }
 
 /// Members of a gang that need something else than the others.

@@ -1,20 +1,21 @@
 //! What people see: the engine's books turned into the shapes of the protocol.
 
 mod calendar;
+mod first_fit;
 mod queues;
 mod service;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
-    CostTable, DeviceMask, Gang, GangId, GangRecord, Job, JobId, Levels, MemberState, Node, NodeName,
+    CostTable, Gang, GangId, GangRecord, Job, JobId, Levels, MemberState, Node, NodeName,
     Pattern, Phase, Placement, Question, Reason, Report, Role, Traffic,
 };
 use phalanx_shell::{Engine, cost, sentences};
 
 use crate::orphans::UnknownUse;
 use crate::protocol::{
-    DryRunView, ElasticView, FirstFitView, GangView, HeldView, JobView, MemberView, NodeView, PredictedView,
+    DryRunView, ElasticView, GangView, HeldView, JobView, MemberView, NodeView, PredictedView,
     RoleView, ServiceView, TopologyView,
 };
 pub(crate) use calendar::calendar;
@@ -217,6 +218,7 @@ fn gang(engine: &Engine, map: &Map, gang: &Gang, record: &GangRecord, full: bool
             max: gang.max,
             boundary: record.boundary,
             resize: record.resize.clone(),
+            grows_to: record.grows_to,
         }),
         devices_per_member: gang.needs.devices,
         roles: gang.roles.iter().map(role).collect(),
@@ -278,35 +280,9 @@ pub(crate) fn dry_run(engine: &Engine, map: &Map, job: &Job) -> DryRunView {
     };
     let gang_of = |report: &Report| job.gangs.get(usize::from(report.gang.index));
     let predicted = reports.iter().map(|r| map.predict(&nodes, gang_of(r)?, r.nearest.as_ref()?)).collect();
-    let free = free_devices(engine);
-    let first_fit = reports
-        .iter()
-        .map(|r| {
-            let gang = gang_of(r)?;
-            // It knows nothing of equal parts on nodes, nor of roles: no fair comparison there.
-            let has_others = !gang.roles.is_empty();
-            if gang.members_per_node.is_some_and(|n| n != gang.size) || gang.needs.devices == 0 || has_others
-            {
-                return None;
-            }
-            let (size, each) = (gang.size, gang.needs.devices);
-            let mut free = free.clone();
-            free.retain(|node, _| gang.needs.nodes.is_empty() || gang.needs.nodes.contains(node));
-            let placement = cost::baseline::first_fit(&nodes, &map.levels, &free, size, each)?;
-            let one_node =
-                placement.slots.iter().all(|s| Some(&s.node) == placement.slots.first().map(|f| &f.node));
-            if gang.members_per_node.is_some() && !one_node {
-                return None;
-            }
-            let predicted = map.predict(&nodes, gang, &placement)?;
-            Some(FirstFitView { placement, predicted })
-        })
-        .collect();
+    let first_fit =
+        reports.iter().map(|r| first_fit::first_fit(engine, map, &nodes, gang_of(r)?)).collect();
     DryRunView { rejected, reports, predicted, first_fit, levels: map.levels.clone() }
-}
-
-fn free_devices(engine: &Engine) -> BTreeMap<NodeName, DeviceMask> {
-    engine.nodes().filter_map(|n| Some((n.name.clone(), engine.free(&n.name)?.devices))).collect()
 }
 
 pub(crate) fn nodes(engine: &Engine, unknown: &UnknownUse) -> Vec<NodeView> {

@@ -71,6 +71,10 @@ pub struct GangRecord {
     /// A requested size. It applies at the next boundary or the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resize: Option<Resize>,
+    /// The size that a user set, in members: the gang grows no further by itself. It may still shrink for others, and
+    /// grow back. `None`: it grows up to [`crate::Gang::max`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grows_to: Option<u32>,
     /// Set while the replica waits for its replacement to run, after which it stops.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaves: Option<Leave>,
@@ -375,6 +379,7 @@ impl GangRecord {
             pinned: Vec::new(),
             boundary: None,
             resize: None,
+            grows_to: None,
             leaves: None,
             served: Served::NONE,
             is_protected: false,

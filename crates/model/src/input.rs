@@ -173,10 +173,10 @@ pub enum Input {
         notice: SpotNotice,
     },
 
-    /// Known to the model, and recorded by the ledger; no policy uses it yet.
+    /// A user set the size of an elastic gang, in members, from its next boundary on. `None`: it grows by itself again.
     GangResized {
         gang: GangId,
-        size: u32,
+        size: Option<u32>,
     },
     /// The desired replicas of a service were set by a user, or were listed by a world.
     ServiceObserved {

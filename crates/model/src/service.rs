@@ -96,6 +96,9 @@ pub struct Service {
     /// is dropped. Empty if a user sets the desired number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub looks: Vec<Look>,
+    /// A user set the desired number: its metric changes nothing until the user gives the number back to it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_set: bool,
 }
 
 /// One evaluation of the metric: the number of replicas that it needs.

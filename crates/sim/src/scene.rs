@@ -120,7 +120,7 @@ impl phalanx_scenario::World for Scene {
     }
 
     fn scale(&mut self, job: JobId, replicas: u32) -> Result<(), String> {
-        let service = Service { job, replicas, looks: Vec::new() };
+        let service = Service { job, replicas, looks: Vec::new(), is_set: true };
         self.0.tell([Input::ServiceObserved { service }]).map_err(what)
     }
 

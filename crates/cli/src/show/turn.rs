@@ -117,6 +117,10 @@ fn elastic(text: &mut String, page: &Page, view: &GangView, sizes: &ElasticView,
         };
         field(text, page, "resize", &format!("to {} {when}{whom}", count(u64::from(*size), "member")));
     }
+    if let Some(size) = sizes.grows_to {
+        let what = format!("to {} at most, set by hand", count(u64::from(size), "member"));
+        field(text, page, "grows", &what);
+    }
     if let Some(Boundary { at, every_ms }) = sizes.boundary {
         let every = every_ms.map(|ms| format!(", {} after the one before", span(ms))).unwrap_or_default();
         field(text, page, "boundary", &format!("{} ({}){every}", page.ago(at), page.clock(at)));

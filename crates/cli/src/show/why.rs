@@ -70,7 +70,8 @@ pub(super) fn report_text(page: &Page, report: &Report, names: &Names, fleet: &F
     field(&mut text, page, "would start", &start);
     for (i, unblock) in report.unblock.iter().enumerate() {
         let key = if i == 0 { "unblocked if" } else { "or if" };
-        field(&mut text, page, key, &clean(&way_out(page, unblock, names)));
+        let way = way_out(page, unblock, names) + &ahead_of(report, unblock);
+        field(&mut text, page, key, &clean(&way));
     }
     text += &levels(page, report);
     if let Some(placement) = &report.nearest {
@@ -122,7 +123,7 @@ fn levels(page: &Page, report: &Report) -> String {
         return String::new();
     }
     let mut grid =
-        Grid::new(page, &["LEVEL", "BEST DOMAIN", ">MEMBERS THAT FIT", ">FREE GPUS", ""]).indented(2);
+        Grid::new(page, &["LEVEL", "BEST DOMAIN", ">MEMBERS THAT FIT", ">FREE GPUS FOR IT", ""]).indented(2);
     for level in &report.levels {
         let enough = level.fits >= level.asked;
         let fits = cell(format!("{} of {}", level.fits, level.asked));
@@ -192,6 +193,19 @@ fn way_out(page: &Page, unblock: &Unblock, names: &Names) -> String {
             format!("nodes take work again: {each}")
         }
         Unblock::At { at } => format!("time passes: {} ({})", page.ahead(*at), page.clock(*at)),
+    }
+}
+
+/// The end of jobs makes room at a time at which the gang does not start yet, for gangs go before it.
+fn ahead_of(report: &Report, unblock: &Unblock) -> String {
+    let ahead = report.position.saturating_sub(1);
+    let starts_at = report.estimated_start.map_or(Timestamp::MAX, |start| start.at);
+    match unblock {
+        Unblock::GangsEnd { at, .. } if ahead > 0 && at.is_none_or(|at| at < starts_at) => {
+            let (who, leave) = if ahead == 1 { ("the gang", "leaves") } else { ("the gangs", "leave") };
+            format!(", and {who} ahead of it {leave} it that room")
+        }
+        _ => String::new(),
     }
 }
 

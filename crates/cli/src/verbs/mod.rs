@@ -109,10 +109,10 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
         Verb::Release(one) => session.done(Ask::Release { job: JobRef::parse(&one.job) }),
         Verb::Boost(boost) => policy::boost(&session, &boost),
         Verb::Scale(scale) => {
-            session.done(Ask::Scale { job: JobRef::parse(&scale.job), replicas: scale.replicas })
+            session.done(Ask::Scale { job: JobRef::parse(&scale.job), replicas: scale.replicas.0 })
         }
         Verb::Resize(resize) => {
-            session.done(Ask::Resize { job: JobRef::parse(&resize.job), size: resize.size })
+            session.done(Ask::Resize { job: JobRef::parse(&resize.job), size: resize.size.0 })
         }
         Verb::Tell(tell) => policy::tell(&session, &tell),
         Verb::Cordon(one) => session.done(Ask::Cordon { node: cluster::node_name(&one.verb.node)? }),

@@ -518,7 +518,7 @@ pub fn service() -> JobView {
         detail: "needs 1 members at once, and 0 fit now".to_owned(),
         started_at: Some(ago(600)),
         gangs: vec![gang(0, runs.clone()), gang(1, runs), gang(2, waits.clone()), gang(3, waits)],
-        service: Some(ServiceView { wanted: 3, running: 2, min: 1, max: 4 }),
+        service: Some(ServiceView { wanted: 3, running: 2, min: 1, max: 4, has_target: true, is_set: true }),
         job: Some(Box::new(asked)),
         ..job_view(9, "chat", "running", 700)
     }

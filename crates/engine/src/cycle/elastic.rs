@@ -103,7 +103,8 @@ impl Cycle<'_> {
     /// then has as many members as fit.)
     fn grown(&mut self, id: GangId) -> Option<u32> {
         let (job, gang) = self.ledger.job(id.job).zip(self.ledger.gang(id))?;
-        let more = gang.size.checked_add(gang.size_step()).filter(|more| *more <= gang.max)?;
+        let most = self.ledger.grows_to(id);
+        let more = gang.size.checked_add(gang.size_step()).filter(|more| *more <= most)?;
         // A held job would not start again.
         if job.turn.held_by.is_some() {
             return None;
@@ -117,7 +118,7 @@ impl Cycle<'_> {
         let seat = self.draft.queues.holder_key_of(job, id);
         let held = self.draft.queues.discharge(queue, seat, now)?;
         self.draft.space.give_back(tree, &picks, gang);
-        let found = self.largest(id, gang, queue, more..=gang.max);
+        let found = self.largest(id, gang, queue, more..=most);
         self.draft.space.take(tree, &picks, gang);
         self.draft.queues.charge(queue, seat, held, now);
         found.map(|found| found.gang.size)

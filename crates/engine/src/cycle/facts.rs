@@ -50,6 +50,9 @@ pub(crate) trait Facts {
     /// The size with which a gang is to start again.
     fn resized_to(&self, gang: GangId) -> Option<u32>;
 
+    /// The largest size to which a gang grows by itself.
+    fn grows_to(&self, gang: GangId) -> u32;
+
     /// The time until which a gang waits for its preferred level.
     fn preferred_until(&self, gang: GangId) -> Option<Timestamp>;
 

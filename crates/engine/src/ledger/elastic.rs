@@ -32,18 +32,22 @@ impl Ledger {
             let cause = StopCause::Resized { size: resize.size };
             return self.begin_stop(gang, cause, out);
         }
-        let Some((min, size, max)) = self.gang(gang).map(|asked| (asked.min, asked.size, asked.max)) else {
-            return;
-        };
+        let Some((min, size)) = self.gang(gang).map(|asked| (asked.min, asked.size)) else { return };
         if before.is_none() && size > min {
             // Other gangs may have this gang shrink from now on.
             self.pending.try_all();
             self.replan = true;
         }
-        if size < max {
+        if size < self.grows_to(gang) {
             self.at_boundary.insert(gang);
             self.replan = true;
         }
+    }
+
+    /// The largest size to which a gang grows by itself.
+    pub(crate) fn grows_to(&self, gang: GangId) -> u32 {
+        let max = self.gang(gang).map_or(0, |asked| asked.max);
+        self.record(gang).and_then(|record| record.grows_to).map_or(max, |set| set.min(max))
     }
 
     /// Gangs that just declared that they may grow.
@@ -150,32 +154,66 @@ impl Ledger {
         }
     }
 
-    /// Applies a user's request for another size, from the next boundary on.
+    /// Applies a user's request for another size, from the next boundary on. The gang keeps to it: it does not grow
+    /// further by itself until the user lets it.
     pub(super) fn resize(&mut self, input: &Input, out: &mut Outcome) {
-        let Input::GangResized { gang, size } = input else { return };
-        let (id, size) = (*gang, *size);
-        let subject = || format!("size of gang {id}");
-        let Some((gang, record)) = self.gang(id).zip(self.record(id)) else {
-            return refuse(out, subject(), "no such gang");
+        let Input::GangResized { gang: id, size } = input else { return };
+        let refused = match size {
+            Some(size) => self.set_by_user(*id, *size, out),
+            None => self.let_grow(*id),
         };
+        if let Err(why) = refused {
+            refuse(out, format!("size of gang {id}"), &why);
+        }
+    }
+
+    fn set_by_user(&mut self, id: GangId, size: u32, out: &mut Outcome) -> Result<(), String> {
+        let (gang, record) = self.gang(id).zip(self.record(id)).ok_or("no such gang")?;
         let (min, max, step) = (gang.min, gang.max, gang.size_step());
         if !gang.is_elastic() || size < min || size > max || !size.is_multiple_of(step) {
             let by = if step > 1 { format!(" in steps of {step}") } else { String::new() };
-            return refuse(out, subject(), &format!("{size} is not within {min} to {max} members{by}"));
+            return Err(format!("{size} is not within {min} to {max} members{by}"));
         }
         if record.is_pending() {
+            self.set_growth(id, Some(size));
             self.set_size(id, size);
-            return self.relist(id);
+            self.relist(id);
+            return Ok(());
         }
         if let Some(by) = record.resize.as_ref().and_then(|resize| resize.by) {
-            return refuse(out, subject(), &format!("the gang shrinks for gang {by} at its next boundary"));
+            return Err(format!("the gang shrinks for gang {by} at its next boundary"));
         }
-        if size == gang.size {
-            return self.keep_size(id);
+        let (has, held) = (gang.size, record.placement.clone().filter(|_| record.holds_capacity()));
+        self.set_growth(id, Some(size));
+        match held {
+            _ if size == has => self.keep_size(id),
+            Some(mut keeps) => {
+                keeps.slots.truncate(size as usize);
+                self.ask_resize(id, Resize { size, keeps, by: None }, out);
+            }
+            None => {}
         }
-        let Some(placement) = record.placement.clone().filter(|_| record.holds_capacity()) else { return };
-        let mut keeps = placement;
-        keeps.slots.truncate(size as usize);
-        self.ask_resize(id, Resize { size, keeps, by: None }, out);
+        Ok(())
+    }
+
+    /// The gang grows by itself again. A size that the user set and that it does not have yet is taken back.
+    fn let_grow(&mut self, id: GangId) -> Result<(), String> {
+        let (gang, record) = self.gang(id).zip(self.record(id)).ok_or("no such gang")?;
+        if !gang.is_elastic() {
+            return Err("it has one size only".to_owned());
+        }
+        let is_running = matches!(record.phase, Phase::Running { .. });
+        let takes_back = is_running && record.resize.as_ref().is_some_and(|resize| resize.by.is_none());
+        self.set_growth(id, None);
+        if takes_back {
+            self.keep_size(id);
+        }
+        Ok(())
+    }
+
+    fn set_growth(&mut self, id: GangId, to: Option<u32>) {
+        if let Some(record) = self.record_mut(id) {
+            record.grows_to = to;
+        }
     }
 }

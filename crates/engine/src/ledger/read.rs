@@ -70,6 +70,10 @@ impl Facts for Ledger {
         Self::resized_to(self, gang)
     }
 
+    fn grows_to(&self, gang: GangId) -> u32 {
+        Self::grows_to(self, gang)
+    }
+
     fn preferred_until(&self, gang: GangId) -> Option<Timestamp> {
         Self::preferred_until(self, gang)
     }

@@ -29,7 +29,7 @@ impl Serving {
     pub(super) fn begin(&mut self, job: &Job, now: Timestamp) {
         if let Some(service) = &job.turn.service {
             let looks = first_look(service, service.min, now);
-            self.services.insert(job.id, Service { job: job.id, replicas: service.min, looks });
+            self.services.insert(job.id, Service { job: job.id, replicas: service.min, looks, is_set: false });
         }
     }
 
@@ -106,6 +106,10 @@ impl Ledger {
         Some(self.serving.services.get(&job.id).map_or(service.min, |observed| observed.replicas))
     }
 
+    pub(crate) fn service(&self, job: JobId) -> Option<&Service> {
+        self.serving.services.get(&job)
+    }
+
     /// Whether as many replicas as may run come before this replica. Replicas that have ended do not count.
     pub(super) fn rests(&self, job: &Job, gang: GangId) -> Option<Reason> {
         let (service, replicas) = (job.turn.service.as_ref()?, self.replicas_of(job)?);
@@ -178,7 +182,8 @@ impl Ledger {
         // A job that is listed again is reported later.
         let known = self.serving.services.get(&job.id).cloned();
         let Some((service, mut observed)) = job.turn.service.as_ref().zip(known) else { return };
-        let Some(target) = service.target.as_ref().filter(|target| target.metric == metric.name) else {
+        let target = service.target.as_ref().filter(|target| target.metric == metric.name);
+        let Some(target) = target.filter(|_| !observed.is_set) else {
             return;
         };
         let load = self.load(job.id, observed.replicas, &target.metric);

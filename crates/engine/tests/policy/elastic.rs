@@ -141,10 +141,11 @@ fn segments_leave_whole() {
 }
 
 #[test]
-fn a_wish_for_another_size_waits_for_the_boundary() {
+fn a_size_set_by_hand_waits_for_the_boundary_and_stays() {
     let mut world = World::without_min_run(1);
     world.submit(job(1, gang(4).devices(1).elastic(2, 8)));
-    let wish = |size| Input::GangResized { gang: World::gang(1), size };
+    let wish = |size| Input::GangResized { gang: World::gang(1), size: Some(size) };
+    let by_itself = Input::GangResized { gang: World::gang(1), size: None };
     let next = |world: &World| {
         let resize = world.watched.record(World::gang(1)).resize.clone();
         resize.map(|resize| resize.size)
@@ -157,9 +158,16 @@ fn a_wish_for_another_size_waits_for_the_boundary() {
     world.boundary(1);
     world.advance(MINUTE);
     assert_eq!((world.phase(1), world.size(1)), ("running", 2));
+    world.watched.restart();
     world.boundary(1);
     world.advance(MINUTE);
-    assert_eq!(world.size(1), 8, "a wish is no bound");
+    assert_eq!((world.phase(1), world.size(1)), ("running", 2), "nobody waits, and the user said two");
+    // What the user did not get yet is taken back with it.
+    world.tell(&[wish(4), by_itself.clone()]);
+    assert_eq!(next(&world), None);
+    world.boundary(1);
+    world.advance(MINUTE);
+    assert_eq!(world.size(1), 8, "it grows by itself again");
     // The gang may not take back what it gives up for others.
     world.submit(job(2, gang(1).devices(4)));
     world.boundary(1);
@@ -167,6 +175,38 @@ fn a_wish_for_another_size_waits_for_the_boundary() {
     world.boundary(1);
     world.advance(MINUTE);
     assert_eq!((world.size(1), world.phase(2)), (4, "running"));
+}
+
+/// A size that a user set is the most that the gang has, and not the least: it shrinks for others, and grows back to it.
+#[test]
+fn a_gang_of_a_set_size_shrinks_for_others_and_grows_back_to_it() {
+    let mut world = World::without_min_run(1);
+    world.submit(job(1, gang(8).devices(1).elastic(2, 8)));
+    world.tell(&[Input::GangResized { gang: World::gang(1), size: Some(6) }]);
+    world.boundary(1);
+    world.advance(MINUTE);
+    assert_eq!(world.size(1), 6);
+    world.boundary(1);
+    world.submit(job(2, gang(1).devices(6)));
+    world.boundary(1);
+    world.advance(MINUTE);
+    assert_eq!((world.size(1), world.phase(2)), (2, "running"));
+    world.cancel(2);
+    world.advance(MINUTE);
+    world.boundary(1);
+    world.advance(MINUTE);
+    assert_eq!((world.phase(1), world.size(1)), ("running", 6));
+}
+
+#[test]
+fn a_gang_of_one_size_is_not_resized() {
+    let mut world = World::without_min_run(1);
+    world.submit(job(1, gang(4).devices(1)));
+    for size in [Some(2), None] {
+        world.tell(&[Input::GangResized { gang: World::gang(1), size }]);
+        let refused = |(_, change): &&(_, Change)| matches!(change, Change::InputRejected { .. });
+        assert_eq!(world.changes.drain(..).filter(|change| refused(&change)).count(), 1, "{size:?}");
+    }
 }
 
 /// If all ranks of a gang go, its work is lost, whatever the first ranks cost.

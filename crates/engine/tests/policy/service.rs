@@ -21,7 +21,7 @@ fn scaled_by_tokens(min: u32, max: usize) -> JobBuilder {
 }
 
 fn scale(world: &mut World, replicas: u32) {
-    let service = Service { job: JobId(1), replicas, looks: Vec::new() };
+    let service = Service { job: JobId(1), replicas, looks: Vec::new(), is_set: true };
     world.tell(&[Input::ServiceObserved { service }]);
 }
 
@@ -208,6 +208,24 @@ fn what_is_known_of_a_service_survives_a_restart() {
     assert_eq!(running(&world), [0], "the five minutes are counted from before the restart");
     let scaled = |(_, change): &&(_, Change)| matches!(change, Change::ServiceScaled { .. });
     assert_eq!(world.changes.iter().filter(scaled).count(), 2, "a restart is no news");
+}
+
+/// The metric would undo what a user says within seconds.
+#[test]
+fn replicas_that_a_user_sets_stay_until_the_metric_decides_again() {
+    let mut world = World::without_min_run(2);
+    world.submit(scaled_by_tokens(1, 6));
+    world.advance(SECOND);
+    scale(&mut world, 4);
+    tell_for(&mut world, 10, 100_000);
+    assert_eq!(running(&world).len(), 4, "the metric alone would need one");
+    world.watched.restart();
+    tell_for(&mut world, 10, 9_000_000);
+    assert_eq!(running(&world).len(), 4, "and here six");
+    let service = Service { job: JobId(1), replicas: 4, looks: Vec::new(), is_set: false };
+    world.tell(&[Input::ServiceObserved { service }]);
+    tell_for(&mut world, 10, 100_000);
+    assert_eq!(running(&world), [0]);
 }
 
 #[test]

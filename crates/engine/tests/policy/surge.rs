@@ -250,7 +250,7 @@ proptest! {
                 }
                 Op::Scale(replicas) => {
                     (wanted, sure) = (replicas, sure.min(replicas));
-                    let service = Service { job: JobId(1), replicas, looks: Vec::new() };
+                    let service = Service { job: JobId(1), replicas, looks: Vec::new(), is_set: true };
                     world.tell(&[Input::ServiceObserved { service }]);
                 }
                 Op::Advance(seconds) => world.advance(seconds * SECOND),

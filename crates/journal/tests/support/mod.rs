@@ -64,8 +64,8 @@ pub(crate) fn facts() -> Vec<Input> {
         Input::EffectDone { effect },
         Input::EffectFailed { effect, class: FailureClass::Node, detail: "gone".to_owned() },
         Input::EffectUnknown { effect },
-        Input::GangResized { gang, size: 4 },
-        Input::ServiceObserved { service: Service { job, replicas: 2, looks: Vec::new() } },
+        Input::GangResized { gang, size: Some(4) },
+        Input::ServiceObserved { service: Service { job, replicas: 2, looks: Vec::new(), is_set: true } },
         Input::SessionObserved { session: Session { job, used_at: at } },
         Input::CalendarObserved {
             calendar: Calendar {

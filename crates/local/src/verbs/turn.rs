@@ -57,13 +57,25 @@ pub(super) fn boost(
     Ok(Answer::Done { detail: format!("job {id} has {priority:+} of priority for {}", span(for_ms)) })
 }
 
-pub(super) fn scale(daemon: &Daemon, peer: &Peer, wanted: &JobRef, replicas: u32) -> Result<Answer, Failure> {
+/// Sets the replicas of a service, or gives their number back to its metric.
+pub(super) fn scale(
+    daemon: &Daemon,
+    peer: &Peer,
+    wanted: &JobRef,
+    replicas: Option<u32>,
+) -> Result<Answer, Failure> {
     let job = unfinished(own(daemon, peer, wanted)?)?;
     let id = job.id;
     let Some(service) = job.service else {
         let message = format!("job {id} is no service");
         return Err(refuse(ErrorCode::BadRequest, message, "`service: {replicas: 2}` makes it one"));
     };
+    if replicas.is_none() && !service.has_target {
+        let message = format!("job {id} has no metric that could decide how many replicas it needs");
+        return Err(refuse(ErrorCode::BadRequest, message, "say a number, or submit it with `target:`"));
+    }
+    let (is_set, has_target) = (replicas.is_some(), service.has_target);
+    let replicas = replicas.unwrap_or(service.wanted);
     if !(service.min..=service.max).contains(&replicas) {
         let message = format!("job {id} has {} to {} replicas", service.min, service.max);
         return Err(refuse(
@@ -73,16 +85,31 @@ pub(super) fn scale(daemon: &Daemon, peer: &Peer, wanted: &JobRef, replicas: u32
         ));
     }
     let is_wanted = move |e: &Engine| e.replicas(id) == Some(replicas);
-    let service = Service { job: id, replicas, looks: Vec::new() };
+    let service = Service { job: id, replicas, looks: Vec::new(), is_set };
     apply(daemon, vec![Input::ServiceObserved { service }], is_wanted)?;
-    said(daemon, id, "asked to scale", format!("to {replicas} replicas by {}", peer.owner.name), None);
-    Ok(Answer::Done { detail: format!("job {id} has {replicas} replicas from now on") })
+    let by = &peer.owner.name;
+    if !is_set {
+        said(daemon, id, "asked to scale", format!("by its metric again, by {by}"), None);
+        return Ok(Answer::Done { detail: format!("job {id} has as many replicas as its metric needs") });
+    }
+    said(daemon, id, "asked to scale", format!("to {replicas} replicas by {by}"), None);
+    let until = if has_target {
+        format!("; its metric changes nothing until `phalanx scale {id} auto`")
+    } else {
+        String::new()
+    };
+    Ok(Answer::Done { detail: format!("job {id} has {replicas} replicas from now on{until}") })
 }
 
-/// Of an array each task that has not ended.
-pub(super) fn resize(daemon: &Daemon, peer: &Peer, wanted: &JobRef, size: u32) -> Result<Answer, Failure> {
+/// Sets the size of an elastic job, of an array that of each task that has not ended; or lets it grow by itself.
+pub(super) fn resize(
+    daemon: &Daemon,
+    peer: &Peer,
+    wanted: &JobRef,
+    size: Option<u32>,
+) -> Result<Answer, Failure> {
     let job = unfinished(own(daemon, peer, wanted)?)?;
-    let id = job.id;
+    let (id, by) = (job.id, &peer.owner.name);
     let is_over = |gang: &GangView| matches!(gang.phase, Some(Phase::Finished { .. }));
     let elastic = job.gangs.iter().filter(|gang| gang.elastic.is_some() && !is_over(gang));
     let gangs: Vec<GangId> = elastic.map(|gang| gang.id).collect();
@@ -91,16 +118,16 @@ pub(super) fn resize(daemon: &Daemon, peer: &Peer, wanted: &JobRef, size: u32) -
         return Err(refuse(ErrorCode::BadRequest, message, "`elastic: {min: 2, max: 8}` lets it change"));
     }
     let facts = gangs.iter().map(|gang| Input::GangResized { gang: *gang, size }).collect();
-    let is_to_have = move |e: &Engine, gang: GangId| match e.gang(gang).and_then(|r| r.resize.as_ref()) {
-        Some(resize) => resize.size == size,
-        None => {
-            e.job(id).and_then(|job| job.gangs.get(usize::from(gang.index))).is_some_and(|g| g.size == size)
-        }
-    };
+    let is_to_have = move |e: &Engine, gang: GangId| e.gang(gang).is_some_and(|r| r.grows_to == size);
     apply(daemon, facts, move |e| gangs.iter().all(|gang| is_to_have(e, *gang)))?;
-    said(daemon, id, "asked to resize", format!("to {size} members by {}", peer.owner.name), None);
+    let Some(size) = size else {
+        said(daemon, id, "asked to resize", format!("by itself again, by {by}"), None);
+        return Ok(Answer::Done { detail: format!("job {id} grows by itself where nobody waits") });
+    };
+    said(daemon, id, "asked to resize", format!("to {size} members by {by}"), None);
     let when = if job.state == "pending" { "when it starts" } else { "from its next boundary on" };
-    Ok(Answer::Done { detail: format!("job {id} is to have {size} members {when}") })
+    let until = format!("it grows no further until `phalanx resize {id} auto`");
+    Ok(Answer::Done { detail: format!("job {id} is to have {size} members {when}; {until}") })
 }
 
 fn unfinished(view: JobView) -> Result<JobView, Failure> {

@@ -18,6 +18,8 @@ pub(super) fn service(
         running: count(running),
         min: asked.min,
         max: asked.most(records.len()),
+        has_target: asked.target.is_some(),
+        is_set: engine.service(id).is_some_and(|service| service.is_set),
     })
 }
 
