@@ -106,6 +106,12 @@ fn calendar() {
 fn why() {
     same("why", &why::page(&page(), &views::why(), &names(), &fleet()));
     same("why-80", &why::page(&narrow(), &views::why(), &names(), &fleet()));
+    // Two gangs go first, and keep it from what comes free at the first end.
+    let mut behind = views::why();
+    let report = &mut behind.reports[0];
+    report.position = 3;
+    report.estimated_start.as_mut().unwrap().at.0 += 60_000;
+    same("why-behind", &why::page(&page(), &behind, &names(), &fleet()));
     let running =
         phalanx_local::protocol::WhyView { job: views::running(), reports: Vec::new(), ..views::why() };
     same("why-running", &why::page(&page(), &running, &names(), &fleet()));
