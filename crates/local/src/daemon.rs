@@ -98,6 +98,8 @@ pub enum UpError {
         "no thread can be started: {0}; the limit of the user or of the unit (`TasksMax`) may be reached"
     )]
     Thread(io::Error),
+    #[error("ranks cannot be put where `--cgroup` says: {0}")]
+    Cgroup(io::Error),
     #[error(transparent)]
     Cluster(#[from] ClusterError),
     #[error(transparent)]
@@ -191,6 +193,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     raise_file_limit();
     let stop_signals = block_stop_signals();
 
+    options.isolation.make_room().map_err(UpError::Cgroup)?;
     let mut cluster = load_cluster(options)?;
     let given = options.queues.as_deref().map(queues::read).transpose()?;
     let limits = Limits::settle(paths, &options.limits)?;
@@ -282,6 +285,8 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     info!(socket = %paths.socket().display(), epoch = epoch.0, isolation = daemon.isolation, "ready");
     let serving = Arc::clone(&daemon);
     threads::vital("server", move || server::serve(&listener, &serving)).map_err(no_thread)?;
+    // Nobody listens where no service manager started the daemon.
+    let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
     let metrics = pumping.join().unwrap_or_default(); // It takes the process along if it panics.
     let _ = fs::remove_file(paths.socket());
     daemon.recorder.finish();

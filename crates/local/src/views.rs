@@ -8,15 +8,15 @@ mod service;
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
-    CostTable, Gang, GangId, GangRecord, Job, JobId, Levels, MemberState, Node, NodeName,
-    Pattern, Phase, Placement, Question, Reason, Report, Role, Traffic,
+    CostTable, Gang, GangId, GangRecord, Job, JobId, Levels, MemberState, Node, NodeName, Pattern, Phase,
+    Placement, Question, Reason, Report, Role, Traffic,
 };
 use phalanx_shell::{Engine, cost, sentences};
 
 use crate::orphans::UnknownUse;
 use crate::protocol::{
-    DryRunView, ElasticView, GangView, HeldView, JobView, MemberView, NodeView, PredictedView,
-    RoleView, ServiceView, TopologyView,
+    DryRunView, ElasticView, GangView, HeldView, JobView, MemberView, NodeView, PredictedView, RoleView,
+    ServiceView, TopologyView,
 };
 pub(crate) use calendar::calendar;
 pub(crate) use queues::{queue, queues};
@@ -280,8 +280,7 @@ pub(crate) fn dry_run(engine: &Engine, map: &Map, job: &Job) -> DryRunView {
     };
     let gang_of = |report: &Report| job.gangs.get(usize::from(report.gang.index));
     let predicted = reports.iter().map(|r| map.predict(&nodes, gang_of(r)?, r.nearest.as_ref()?)).collect();
-    let first_fit =
-        reports.iter().map(|r| first_fit::first_fit(engine, map, &nodes, gang_of(r)?)).collect();
+    let first_fit = reports.iter().map(|r| first_fit::first_fit(engine, map, &nodes, gang_of(r)?)).collect();
     DryRunView { rejected, reports, predicted, first_fit, levels: map.levels.clone() }
 }
 

@@ -2,13 +2,15 @@
 //!
 //! Three kinds, from the best: cgroup v2, cgroup v1, and plain process trees (a subreaper collects them). All
 //! groups of a daemon lie in one folder `phalanx` per hierarchy, below the daemon's own group, so that limits
-//! set on the daemon's surroundings still bind its members.
+//! set on the daemon's surroundings still bind its members. Under systemd they lie in the group of a unit of their
+//! own, which outlives the daemon's.
 
 mod group;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, access};
@@ -88,6 +90,13 @@ impl Isolation {
         Self::detect_under(Path::new(CGROUP_ROOT))
     }
 
+    /// What this process has, with members in that group.
+    #[must_use]
+    pub fn detect_in_live(group: &Path) -> Self {
+        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        Self::detect_in(Path::new(CGROUP_ROOT), &own, group)
+    }
+
     /// What this process has below another mount point.
     #[must_use]
     pub fn detect_under(root: &Path) -> Self {
@@ -117,6 +126,31 @@ impl Isolation {
             Self::CgroupV1 { hierarchies, unified }
         } else {
             Self::ProcessGroups
+        }
+    }
+
+    /// In a group that is made for members, by its path below each mount: `/system.slice/phalanx-ranks.service`. A
+    /// hierarchy without that group is used as by [`Self::detect`].
+    #[must_use]
+    pub fn detect_in(root: &Path, own: &str, group: &Path) -> Self {
+        let below = |mount: &Path| Some(own_dir(mount, &group.to_string_lossy())).filter(|dir| dir != mount);
+        match Self::detect(root, own) {
+            Self::CgroupV1 { mut hierarchies, unified } => {
+                for (controller, base) in &mut hierarchies {
+                    if let Some(dir) = below(&root.join(controller.word())).filter(|dir| is_writable(dir)) {
+                        *base = dir;
+                    }
+                }
+                let within = below(&root.join("unified")).filter(|dir| is_writable(dir));
+                Self::CgroupV1 { hierarchies, unified: within.or(unified) }
+            }
+            other if root.join("cgroup.controllers").exists() => {
+                below(root).filter(|dir| is_writable(dir)).map_or(other, |base| {
+                    let controllers = v2_controllers(root, &base);
+                    Self::CgroupV2 { base, controllers }
+                })
+            }
+            other => other,
         }
     }
 
@@ -205,6 +239,41 @@ fn v2_controllers(root: &Path, base: &Path) -> BTreeSet<Controller> {
         .collect()
 }
 
+/// Moves what runs in a group of cgroup v2 into a group inside of it: only a group without processes of its own gives
+/// controllers to its children.
+///
+/// # Errors
+/// When the group is in no hierarchy, or takes no groups inside of it.
+pub fn make_room(root: &Path, group: &Path) -> io::Result<()> {
+    let name = group.to_string_lossy();
+    let mounts = [root.to_owned(), root.join("unified")]
+        .into_iter()
+        .chain(Controller::V1.into_iter().map(|controller| root.join(controller.word())));
+    let dirs: Vec<PathBuf> = mounts
+        .map(|mount| (own_dir(&mount, &name), mount))
+        .filter(|(dir, mount)| dir != mount)
+        .map(|(dir, _)| dir)
+        .collect();
+    if dirs.is_empty() {
+        let what = format!("no cgroup {} below {}", group.display(), root.display());
+        return Err(io::Error::new(io::ErrorKind::NotFound, what));
+    }
+    let v2 = dirs.into_iter().find(|dir| dir.join("cgroup.controllers").exists());
+    let Some(dir) = v2 else { return Ok(()) };
+    let pids = fs::read_to_string(dir.join("cgroup.procs"))?;
+    if pids.trim().is_empty() {
+        return Ok(());
+    }
+    let inner = dir.join("holder");
+    match fs::create_dir(&inner) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+        _ => {}
+    }
+    // One that ended meanwhile needs no room.
+    pids.lines().for_each(|pid| drop(fs::write(inner.join("cgroup.procs"), pid)));
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -269,6 +338,41 @@ mod tests {
         assert_eq!(group.v1[&Controller::Cpu], root.path().join("cpu/phalanx/t"));
         assert_eq!(group.v2, Some(root.path().join("unified/phalanx/t")));
         assert_eq!(found.to_string(), "cgroup v1, ended by cgroup.kill; limits: cpu, memory");
+    }
+
+    #[test]
+    fn a_group_that_is_made_for_members_holds_them() {
+        let unit = Path::new("/system.slice/ranks.service");
+        let v2 = tree(&[
+            ("cgroup.controllers", "memory pids"),
+            ("cgroup.procs", "1\n"),
+            ("system.slice/ranks.service/cgroup.procs", "70\n71\n"),
+            ("system.slice/ranks.service/cgroup.controllers", "memory pids"),
+            ("system.slice/daemon.service/cgroup.procs", "77\n"),
+        ]);
+        let own = "0::/system.slice/daemon.service\n";
+        let base = v2.path().join("system.slice/ranks.service");
+        make_room(v2.path(), unit).unwrap();
+        assert!(base.join("holder/cgroup.procs").exists());
+        fs::write(base.join("cgroup.procs"), "").unwrap(); // As the kernel shows it once they moved.
+        let controllers = BTreeSet::from([Controller::Memory, Controller::Pids]);
+        let found = Isolation::detect_in(v2.path(), own, unit);
+        assert_eq!(found, Isolation::CgroupV2 { base, controllers });
+
+        let v1 = tree(&[
+            ("freezer/cgroup.procs", ""),
+            ("memory/cgroup.procs", ""),
+            ("memory/system.slice/ranks.service/cgroup.procs", ""),
+        ]);
+        let group = Isolation::detect_in(v1.path(), OWN, unit).group("t");
+        let memory = v1.path().join("memory/system.slice/ranks.service/phalanx/t");
+        assert_eq!(group.v1[&Controller::Memory], memory);
+        assert_eq!(group.v1[&Controller::Freezer], v1.path().join("freezer/phalanx/t"));
+        make_room(v1.path(), unit).unwrap();
+
+        let why = make_room(v1.path(), Path::new("/system.slice/other.service")).unwrap_err();
+        assert!(why.to_string().contains("no cgroup /system.slice/other.service"), "{why}");
+        assert!(make_room(v1.path(), Path::new("/../../etc")).is_err());
     }
 
     #[test]

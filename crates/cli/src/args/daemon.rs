@@ -19,6 +19,10 @@ pub(crate) struct Up {
     /// Use this machine as found, whatever was given before.
     #[arg(long, conflicts_with = "cluster")]
     pub(crate) found: bool,
+    /// Put all ranks into this cgroup, given by its path below the mount: `/system.slice/phalanx-ranks.service`
+    /// [default: below the daemon's own].
+    #[arg(long, value_name = "PATH", env = "PHALANX_CGROUP")]
+    pub(crate) cgroup: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) limits: Limits,
     #[command(flatten)]

@@ -146,7 +146,11 @@ pub(crate) fn one(page: &Page, job: &JobView, fleet: &Fleet) -> String {
     }
     if let Some(service) = job.service.as_ref().filter(|_| job.ending.is_none()) {
         let count = format!("{} run, {} are wanted", service.running, service.wanted)
-            + if service.is_set && service.has_target { ", set by hand: the metric changes nothing" } else { "" };
+            + if service.is_set && service.has_target {
+                ", set by hand: the metric changes nothing"
+            } else {
+                ""
+            };
         field(&mut text, page, "replicas", &count);
     }
     let why = if job.ending.is_some() { ended(job) } else { reason(job) };

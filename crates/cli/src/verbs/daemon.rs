@@ -13,6 +13,7 @@ use phalanx_local::client;
 use phalanx_local::daemon::{UpError, UpOptions};
 use phalanx_local::daemon_log::{self, DaemonLog};
 use phalanx_local::protocol::{Answer, Verb as Ask};
+use phalanx_node::IsolationChoice;
 use phalanx_shell::log::{self, Format};
 
 use owo_colors::OwoColorize as _;
@@ -39,9 +40,10 @@ pub(super) fn up(session: &Session, up: Up) -> Result<ExitCode, Failure> {
         nix::unistd::setsid().map_err(|e| Failure::internal(format!("cannot leave the terminal: {e}")))?;
     }
     begin_log(session, &up);
-    let Up { cluster, queues, found, limits, .. } = up;
-    let limits = limits.given();
-    let options = UpOptions { cluster, queues, found, limits, ..UpOptions::new(session.paths.clone()) };
+    let Up { cluster, queues, found, limits, cgroup, .. } = up;
+    let (limits, isolation) = (limits.given(), cgroup.map_or(IsolationChoice::Best, IsolationChoice::In));
+    let options =
+        UpOptions { cluster, queues, found, limits, isolation, ..UpOptions::new(session.paths.clone()) };
     phalanx_local::daemon::up(&options).map_err(|e| failure(&e))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -74,6 +76,9 @@ fn failure(error: &UpError) -> Failure {
             message,
             "`phalanx doctor` shows what is damaged, `phalanx doctor --cut` cuts it off and keeps a copy",
         ),
+        UpError::Cgroup(_) => {
+            Failure::unavailable(message, "`systemctl start phalanx-ranks` makes that of the unit")
+        }
         UpError::Limits(_) => Failure::usage(message, ""),
         UpError::Journal(_) | UpError::History(_) | UpError::Thread(_) => {
             Failure::unavailable(message, "nothing was changed")
@@ -126,6 +131,9 @@ fn spawn(session: &Session, up: &Up, log: File) -> Result<Child, Failure> {
     let exe = std::env::current_exe().map_err(broken)?;
     let mut command = Command::new(exe);
     command.arg("up").arg("--__detached").arg("--state").arg(session.paths.root());
+    if let Some(cgroup) = &up.cgroup {
+        command.arg("--cgroup").arg(cgroup);
+    }
     for (flag, file) in [("--cluster", &up.cluster), ("--queues", &up.queues)] {
         if let Some(file) = file {
             command.arg(flag).arg(std::path::absolute(file).map_err(|e| Failure::file("find", file, &e))?);

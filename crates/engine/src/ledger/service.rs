@@ -29,7 +29,8 @@ impl Serving {
     pub(super) fn begin(&mut self, job: &Job, now: Timestamp) {
         if let Some(service) = &job.turn.service {
             let looks = first_look(service, service.min, now);
-            self.services.insert(job.id, Service { job: job.id, replicas: service.min, looks, is_set: false });
+            self.services
+                .insert(job.id, Service { job: job.id, replicas: service.min, looks, is_set: false });
         }
     }
 

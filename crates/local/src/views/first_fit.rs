@@ -24,7 +24,8 @@ pub(super) fn first_fit(engine: &Engine, map: &Map, nodes: &[Node], gang: &Gang)
     let fit = |free: &FreeDevices| {
         cost::baseline::first_fit(nodes, &map.levels, free, gang.size, gang.needs.devices)
     };
-    let placement = domains(nodes, &map.levels, gang.topology.required.as_ref(), &free)?.iter().find_map(fit)?;
+    let placement =
+        domains(nodes, &map.levels, gang.topology.required.as_ref(), &free)?.iter().find_map(fit)?;
     // Equal parts are kept where there is one.
     let first = placement.slots.first().map(|slot| &slot.node);
     if gang.members_per_node.is_some() && !placement.slots.iter().all(|slot| Some(&slot.node) == first) {

@@ -1,12 +1,13 @@
 //! What a shim is told about its member.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::PathBuf;
 
 use phalanx_model::{MemberId, Slot};
 use serde::{Deserialize, Serialize};
 
-use crate::isolation::{CGROUP_ROOT, Isolation, Limits};
+use crate::isolation::{CGROUP_ROOT, Isolation, Limits, make_room};
 
 /// Everything a shim needs to know. Written to `member.json`, readable by the daemon's user alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,6 +87,8 @@ pub enum IsolationChoice {
     Best,
     /// The best below another mount point than `/sys/fs/cgroup`.
     Under(PathBuf),
+    /// The best in the group of this path below each mount, see [`Isolation::detect_in`].
+    In(PathBuf),
     ProcessGroups,
 }
 
@@ -95,7 +98,19 @@ impl IsolationChoice {
         match self {
             Self::Best => Isolation::detect_under(CGROUP_ROOT.as_ref()),
             Self::Under(root) => Isolation::detect_under(root),
+            Self::In(group) => Isolation::detect_in_live(group),
             Self::ProcessGroups => Isolation::ProcessGroups,
+        }
+    }
+
+    /// Readies the chosen group for members, see [`make_room`].
+    ///
+    /// # Errors
+    /// When there is no such group.
+    pub fn make_room(&self) -> io::Result<()> {
+        match self {
+            Self::In(group) => make_room(CGROUP_ROOT.as_ref(), group),
+            _ => Ok(()),
         }
     }
 }

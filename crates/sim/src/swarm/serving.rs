@@ -64,7 +64,8 @@ impl Serving {
         let max = u64::from(service.most(job.gangs.len()));
         if rng.chance(30) {
             let replicas = u32::try_from(rng.between(service.min.into(), max)).unwrap_or(1);
-            let service = Service { job: job.id, replicas, looks: Vec::new(), is_set: replicas.is_multiple_of(2) };
+            let service =
+                Service { job: job.id, replicas, looks: Vec::new(), is_set: replicas.is_multiple_of(2) };
             return Some(Input::ServiceObserved { service });
         }
         let gang: GangId = job.id.gang(u16::try_from(rng.below(max)).unwrap_or(0));
