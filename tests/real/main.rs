@@ -5,6 +5,7 @@
 
 mod accounts;
 mod calendar;
+mod changes;
 mod clocks;
 mod conformance;
 mod declared;

@@ -6,7 +6,9 @@ use std::fs;
 use phalanx_local::protocol::{
     Answer, BoostAsk, ErrorCode, HistoryView, JobRef, JobView, News, QueueView, Verb,
 };
-use phalanx_model::{Advisory, Amounts, ClassName, Job, JobId, PreemptionRule, Queue, QueueName, Resource};
+use phalanx_model::{
+    Advisory, Amounts, ClassName, Job, JobId, JobUpdate, PreemptionRule, Queue, QueueName, Resource,
+};
 
 use crate::story::settings;
 use crate::support::{
@@ -229,6 +231,7 @@ fn others_have_no_say() {
         answer => Ok(answer),
     };
     let forbidden = |verb| assert_eq!(as_nobody(verb).unwrap_err(), ErrorCode::Forbidden);
+    let changed = |priority, time_limit_ms| JobUpdate { priority, time_limit_ms, queue: None };
     let others = bench.submit(shell(1, "exec sleep 1000"));
     bench.await_state(others, "running");
     let job = || JobRef::Id(others);
@@ -238,6 +241,8 @@ fn others_have_no_say() {
     forbidden(Verb::Release { job: job() });
     forbidden(Verb::Tell { job: job(), gang: 0, news: News::Checkpoint });
     forbidden(Verb::Resize { job: job(), size: Some(1) });
+    forbidden(Verb::Update { job: job(), update: changed(None, Some(1)) });
+    forbidden(Verb::Requeue { job: job(), hold: true });
 
     // Of its own job it may, but for a boost; and its ranks may touch their file.
     let script = "touch $PHALANX_CHECKPOINTED; exec sleep 1000";
@@ -247,6 +252,11 @@ fn others_have_no_say() {
     until("the rank's word", || bench.get(own).gangs[0].checkpointed_at.is_some());
     as_nobody(Verb::Tell { job: JobRef::Id(own), gang: 0, news: News::Checkpoint }).unwrap();
     forbidden(Verb::Boost { job: JobRef::Id(own), boost });
+    // Others wait for the end of a job that runs.
+    as_nobody(Verb::Update { job: JobRef::Id(own), update: changed(None, Some(3_600_000)) }).unwrap();
+    forbidden(Verb::Update { job: JobRef::Id(own), update: changed(None, Some(3_600_001)) });
+    forbidden(Verb::Update { job: JobRef::Id(own), update: changed(Some(1), None) });
+    as_nobody(Verb::Update { job: JobRef::Id(own), update: changed(Some(-1), None) }).unwrap();
     bench.cancel(others);
     bench.cancel(own);
 }

@@ -73,6 +73,7 @@ impl Checker {
         let refused: Vec<&str> = out.changes.iter().filter_map(refused).collect();
         for input in inputs {
             self.queues.fact(input, &refused);
+            self.update_job(input, &refused);
             self.turns.fact(input);
             self.preemptions.fact(input);
             self.promises.fact(input);
@@ -111,6 +112,17 @@ impl Checker {
         out.changes.iter().for_each(|change| self.waiting.change(change));
         self.check_waiting(&started, &mut found);
         found
+    }
+
+    /// A user changed a job, if the change was not rejected.
+    fn update_job(&mut self, input: &Input, refused: &[&str]) {
+        let Input::JobUpdated { job, update } = input else { return };
+        let what = format!("change of job {job}");
+        if let Some(job) = self.jobs.get_mut(job).filter(|_| !refused.contains(&&*what)) {
+            job.policy.time_limit_ms = update.time_limit_ms.or(job.policy.time_limit_ms);
+            job.priority = update.priority.unwrap_or(job.priority);
+            job.queue = update.queue.clone().unwrap_or_else(|| job.queue.clone());
+        }
     }
 
     /// Notes of a change that stops a gang whether it has been made: from then on members that exited hold nothing.

@@ -36,6 +36,7 @@ impl Waiting {
             }
             // Another cluster, or other rules: what was harmless may do harm now.
             Input::LevelsConfigured { .. }
+            | Input::JobUpdated { .. }
             | Input::NodeObserved { .. }
             | Input::NodeRemoved { .. }
             | Input::NodeCordoned { .. }

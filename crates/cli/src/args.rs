@@ -5,6 +5,7 @@ mod cluster;
 mod daemon;
 #[cfg(test)]
 mod deployed;
+mod job;
 mod log;
 mod node;
 mod scheduler;
@@ -22,6 +23,7 @@ use crate::output::{Color, Format};
 pub(crate) use calendar::{Calendar, CalendarVerb, Drain, Nodes, Notice};
 pub(crate) use cluster::{Arena, Either, Kind, OfReach, Reach, Top, World};
 pub(crate) use daemon::{Doctor, Up};
+pub(crate) use job::{Requeue, Resize, Scale, Update};
 pub(crate) use log::Log;
 pub(crate) use node::{How, Node};
 pub(crate) use scheduler::{ByDefault, Deciding, Scheduler, Used};
@@ -115,6 +117,10 @@ pub(crate) enum Verb {
     Release(OneJob),
     /// Give a job more priority for a while.
     Boost(Boost),
+    /// Change the time limit, the priority or the queue of a job that has not ended.
+    Update(Update),
+    /// Stop what runs of a job and start it again; no retry counts.
+    Requeue(Requeue),
     /// Say how many replicas of a service are to run.
     Scale(Scale),
     /// Give an elastic job another size, from its next boundary on.
@@ -448,37 +454,6 @@ pub(crate) struct Boost {
     /// No longer.
     #[arg(long, conflicts_with_all = ["priority", "duration"])]
     pub(crate) clear: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Scale {
-    /// Number or name.
-    #[arg(add = ArgValueCompleter::new(complete::jobs))]
-    pub(crate) job: String,
-    /// Replicas, until the next word; `auto`: as many as its metric needs.
-    #[arg(value_name = "N|auto", value_parser = set_or_auto)]
-    pub(crate) replicas: ByUser,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Resize {
-    /// Number or name.
-    #[arg(add = ArgValueCompleter::new(complete::jobs))]
-    pub(crate) job: String,
-    /// Members, as `get` shows its size; it grows no further by itself. `auto`: it grows where nobody waits.
-    #[arg(value_name = "N|auto", value_parser = set_or_auto)]
-    pub(crate) size: ByUser,
-}
-
-/// A number that a user sets, or gives back.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ByUser(pub(crate) Option<u32>);
-
-fn set_or_auto(text: &str) -> Result<ByUser, String> {
-    match text {
-        "auto" => Ok(ByUser(None)),
-        number => number.parse().map(|n| ByUser(Some(n))).map_err(|_| "say a number, or `auto`".to_owned()),
-    }
 }
 
 #[derive(Debug, Args)]

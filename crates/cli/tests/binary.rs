@@ -46,6 +46,8 @@ fn world(verb: &Verb) -> Vec<Answer> {
         Verb::Hold { .. }
         | Verb::Release { .. }
         | Verb::Boost { .. }
+        | Verb::Update { .. }
+        | Verb::Requeue { .. }
         | Verb::Scale { .. }
         | Verb::Resize { .. }
         | Verb::Tell { .. } => done("said"),

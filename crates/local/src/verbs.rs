@@ -102,6 +102,8 @@ pub(crate) fn answer(
         Verb::Hold { job } => turn::hold(daemon, peer, &job)?,
         Verb::Release { job } => turn::release(daemon, peer, &job)?,
         Verb::Boost { job, boost } => turn::boost(daemon, peer, &job, boost)?,
+        Verb::Update { job, update } => turn::update(daemon, peer, &job, update)?,
+        Verb::Requeue { job, hold } => turn::requeue(daemon, peer, &job, hold)?,
         Verb::Scale { job, replicas } => turn::scale(daemon, peer, &job, replicas)?,
         Verb::Resize { job, size } => turn::resize(daemon, peer, &job, size)?,
         Verb::Tell { job, gang, news } => tell::tell(daemon, peer, &job, gang, news)?,

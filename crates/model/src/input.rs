@@ -7,7 +7,7 @@ use crate::past::PastRuns;
 use crate::queue::{DecayedUsage, Queue, Settings};
 use crate::{
     Boost, CostTable, DeviceMask, EffectId, Exit, FailureClass, ForeignUse, GangId, GangRecord, Job, JobId,
-    Levels, MemberId, MemberState, Node, NodeName, QueueName, Service, Session, Timestamp,
+    JobUpdate, Levels, MemberId, MemberState, Node, NodeName, QueueName, Service, Session, Timestamp,
 };
 
 /// A kind of object that a world lists again after a restart.
@@ -104,6 +104,16 @@ pub enum Input {
     JobBoosted {
         job: JobId,
         boost: Option<Boost>,
+    },
+    /// A user changed a job that has not ended.
+    JobUpdated {
+        job: JobId,
+        update: JobUpdate,
+    },
+    /// A user wants what runs of the job stopped and started again.
+    JobRequeued {
+        job: JobId,
+        by: String,
     },
     /// The record of a finished job expired (retention).
     JobForgotten {

@@ -45,9 +45,9 @@ pub use ids::{
 };
 pub use input::{Input, SyncKind};
 pub use job::{
-    Advisory, After, Array, Boost, EndOf, Ending, FailureClass, Gang, Job, LaunchKind, Owner, Pattern,
-    Policy, Preempt, PreemptMode, Program, Retry, Role, SecretSource, Segment, Spread, Stop, Topology,
-    Traffic, Turn,
+    Advisory, After, Array, Boost, EndOf, Ending, FailureClass, Gang, Job, JobUpdate, LaunchKind, Owner,
+    Pattern, Policy, Preempt, PreemptMode, Program, Retry, Role, SecretSource, Segment, Spread, Stop,
+    Topology, Traffic, Turn,
 };
 pub use lookup::JobLookup;
 pub use machine::{Device, DeviceGroup, Link, LinkKind, Machine, Nic, Origin, Port};

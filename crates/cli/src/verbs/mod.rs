@@ -108,6 +108,10 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
         Verb::Hold(one) => session.done(Ask::Hold { job: JobRef::parse(&one.job) }),
         Verb::Release(one) => session.done(Ask::Release { job: JobRef::parse(&one.job) }),
         Verb::Boost(boost) => policy::boost(&session, &boost),
+        Verb::Update(update) => policy::update(&session, &update),
+        Verb::Requeue(asked) => {
+            session.done(Ask::Requeue { job: JobRef::parse(&asked.job), hold: asked.hold })
+        }
         Verb::Scale(scale) => {
             session.done(Ask::Scale { job: JobRef::parse(&scale.job), replicas: scale.replicas.0 })
         }

@@ -7,12 +7,12 @@ use std::process::ExitCode;
 
 use phalanx_local::protocol::{Answer, BoostAsk, JobRef, News as Told, Verb as Ask};
 use phalanx_local::queues::QueuesError;
-use phalanx_model::QueueName;
+use phalanx_model::{JobUpdate, QueueName};
 use phalanx_spec::SharePolicy;
-use phalanx_spec::quantity::{parse_duration_ns, parse_milli};
+use phalanx_spec::quantity::{parse_duration_ns, parse_milli, parse_time_limit_ns};
 
 use super::{Session, jobs};
-use crate::args::{Boost, History, News, Queues, QueuesVerb, Tell};
+use crate::args::{Boost, History, News, Queues, QueuesVerb, Tell, Update};
 use crate::failure::Failure;
 use crate::output::Items;
 use crate::show;
@@ -88,6 +88,24 @@ pub(super) fn boost(session: &Session, asked: &Boost) -> Result<ExitCode, Failur
         _ => None,
     };
     session.done(Ask::Boost { job: JobRef::parse(&asked.job), boost })
+}
+
+pub(super) fn update(session: &Session, asked: &Update) -> Result<ExitCode, Failure> {
+    let limit = |text: &String| {
+        let ns =
+            parse_time_limit_ns(text).map_err(|e| Failure::usage(format!("--time: {e}"), "as in 90m"))?;
+        Ok::<u64, Failure>(ns / 1_000_000)
+    };
+    let queue = |name: &String| {
+        QueueName::new(name.as_str())
+            .map_err(|e| Failure::usage(format!("--queue: {e}"), "`phalanx queues` lists them"))
+    };
+    let update = JobUpdate {
+        time_limit_ms: asked.time.as_ref().map(limit).transpose()?,
+        priority: asked.priority,
+        queue: asked.queue.as_ref().map(queue).transpose()?,
+    };
+    session.done(Ask::Update { job: JobRef::parse(&asked.job), update })
 }
 
 pub(super) fn tell(session: &Session, asked: &Tell) -> Result<ExitCode, Failure> {

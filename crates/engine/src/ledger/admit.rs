@@ -146,7 +146,7 @@ fn admit_service(ledger: &Ledger, job: &Job, service: &Replicas) -> Result<(), R
 }
 
 /// Checks that the queue of a job, and the queues above it, accept the job.
-fn admit_to_queue(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
+pub(super) fn admit_to_queue(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
     let queues = ledger.queues();
     if queues.configured().is_empty() {
         return Ok(());

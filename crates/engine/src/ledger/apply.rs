@@ -37,6 +37,8 @@ impl Ledger {
             Input::RunsObserved { runs } => self.observe_runs(runs, out),
             Input::JobHeld { job, by } => self.hold(*job, Some(by), out),
             Input::JobReleased { job, .. } => self.hold(*job, None, out),
+            Input::JobUpdated { job, update } => self.update(*job, update, out),
+            Input::JobRequeued { job, by } => self.requeue(*job, by, out),
             Input::JobBoosted { job, boost } => self.boost(*job, boost.as_ref(), out),
             Input::NodeObserved { node } => self.observe_node(node, out),
             Input::NodeUseObserved { node, foreign, foreign_use } => {

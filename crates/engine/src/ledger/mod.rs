@@ -26,6 +26,7 @@ mod surge;
 mod sync;
 mod tally;
 mod timers;
+mod update;
 mod wait;
 
 use std::collections::{BTreeMap, BTreeSet};

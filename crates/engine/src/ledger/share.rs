@@ -115,7 +115,7 @@ impl Ledger {
         self.order_key_changed(job, false);
     }
 
-    fn order_key_changed(&mut self, job: JobId, gives_up_hold: bool) {
+    pub(super) fn order_key_changed(&mut self, job: JobId, gives_up_hold: bool) {
         self.preempted.clear();
         for gang in self.gangs_of(job) {
             if self.record(gang).is_some_and(|r| r.is_pending()) {
@@ -130,12 +130,16 @@ impl Ledger {
 
     /// Gives a job without a time limit the limit of its queue, which may bound how long its jobs run.
     pub(super) fn cap_time_limit(&self, job: &mut Job) {
-        let Some(queue) = self.queues.find(&job.queue) else { return };
-        let caps = self.queues.path(queue).filter_map(|at| self.queues.at(at).queue.as_ref());
-        let most = caps.filter_map(|queue| queue.caps.time_limit_max_ms).min();
         if job.policy.time_limit_ms.is_none() {
-            job.policy.time_limit_ms = most;
+            job.policy.time_limit_ms = self.longest_limit_ms(&job.queue);
         }
+    }
+
+    /// The longest time limit that a queue and those above it allow.
+    pub(super) fn longest_limit_ms(&self, queue: &QueueName) -> Option<u64> {
+        let caps =
+            self.queues.path(self.queues.find(queue)?).filter_map(|at| self.queues.at(at).queue.as_ref());
+        caps.filter_map(|queue| queue.caps.time_limit_max_ms).min()
     }
 }
 

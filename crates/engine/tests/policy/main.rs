@@ -16,6 +16,7 @@ mod random;
 mod rights;
 mod service;
 mod surge;
+mod update;
 mod victims;
 mod waiting;
 mod world;

@@ -56,6 +56,15 @@ pub(crate) fn facts() -> Vec<Input> {
         Input::DrainRequested { node: node.clone() },
         Input::JobSubmitted { job: Box::new(self::job()) },
         Input::CancelRequested { job, by: "ada".to_owned() },
+        Input::JobUpdated {
+            job,
+            update: JobUpdate {
+                time_limit_ms: Some(9),
+                priority: Some(-2),
+                queue: Some(QueueName::new("vision").unwrap()),
+            },
+        },
+        Input::JobRequeued { job, by: "ada".to_owned() },
         Input::JobForgotten { job },
         Input::MemberReady { member: member() },
         Input::MemberReleased { member: member() },

@@ -1,10 +1,10 @@
 //! When a job goes: held back, released, boosted. What an operator or an owner says is kept in its history.
 
 use phalanx_model::show::span;
-use phalanx_model::{Boost, Change, GangId, Input, JobId, Phase, Service};
+use phalanx_model::{Boost, Change, GangId, Input, JobId, JobUpdate, Phase, Service};
 use phalanx_shell::Engine;
 
-use super::{Failure, operator, own, refuse};
+use super::{Failure, check_access, operator, own, refuse};
 use crate::daemon::Daemon;
 use crate::protocol::{Answer, BoostAsk, ErrorCode, EventView, GangView, JobRef, JobView};
 use crate::server::Peer;
@@ -55,6 +55,85 @@ pub(super) fn boost(
     let detail = format!("priority {priority:+} for {} by {by}", span(for_ms));
     said(daemon, id, "boosted", detail, record);
     Ok(Answer::Done { detail: format!("job {id} has {priority:+} of priority for {}", span(for_ms)) })
+}
+
+/// The owner may do what the submission could have said, but for a longer time limit of a job that runs: who waits for
+/// its end counts on it. Operators may do all of it.
+pub(super) fn update(
+    daemon: &Daemon,
+    peer: &Peer,
+    wanted: &JobRef,
+    update: JobUpdate,
+) -> Result<Answer, Failure> {
+    let view = unfinished(own(daemon, peer, wanted)?)?;
+    let id = view.id;
+    if update == JobUpdate::default() {
+        return Err(refuse(
+            ErrorCode::BadRequest,
+            "nothing to change",
+            "say a time limit, a priority or a queue",
+        ));
+    }
+    let known = daemon.engine.look(move |e| e.job(id).cloned())?;
+    let Some(job) = known else { return Err(no_longer(id)) };
+    let limit_ms = job.policy.time_limit_ms.unwrap_or(u64::MAX);
+    if !peer.is_operator && view.state != "pending" && update.time_limit_ms.is_some_and(|ms| ms > limit_ms) {
+        let message =
+            format!("job {id} runs, and others wait for its end: its time limit may only become shorter");
+        return Err(refuse(ErrorCode::Forbidden, message, "an operator may make it longer"));
+    }
+    let mut next = job.clone();
+    next.priority = update.priority.unwrap_or(next.priority);
+    next.queue = update.queue.clone().unwrap_or(next.queue);
+    if (next.priority, &next.queue) != (job.priority, &job.queue) {
+        check_access(daemon, peer, &mut next)?;
+    }
+    let limit_ms = update.time_limit_ms.or(job.policy.time_limit_ms);
+    let (priority, queue) = (next.priority, next.queue);
+    let is_so = move |e: &Engine| {
+        e.job(id)
+            .is_some_and(|j| (j.policy.time_limit_ms, j.priority, &j.queue) == (limit_ms, priority, &queue))
+    };
+    let changes = changes(&update);
+    apply(daemon, vec![Input::JobUpdated { job: id, update }], is_so)?;
+    said(daemon, id, "changed", format!("{changes} by {}", peer.owner.name), None);
+    Ok(Answer::Done { detail: format!("job {id} has {changes}") })
+}
+
+/// `time limit 2h, priority 5`.
+fn changes(update: &JobUpdate) -> String {
+    let limit = update.time_limit_ms.map(|ms| format!("time limit {}", span(ms)));
+    let priority = update.priority.map(|priority| format!("priority {priority}"));
+    let queue = update.queue.as_ref().map(|queue| format!("queue {queue}"));
+    [limit, priority, queue].into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn no_longer(job: JobId) -> Failure {
+    refuse(ErrorCode::NotFound, format!("there is no job {job} any more"), "`phalanx ps -a` lists what ended")
+}
+
+/// Stops what runs of a job, so that it starts again, or waits for a release.
+pub(super) fn requeue(daemon: &Daemon, peer: &Peer, wanted: &JobRef, hold: bool) -> Result<Answer, Failure> {
+    let job = unfinished(own(daemon, peer, wanted)?)?;
+    let (id, by) = (job.id, peer.owner.name.clone());
+    let runs = |phase: &Option<Phase>| matches!(phase, Some(Phase::Starting { .. } | Phase::Running { .. }));
+    if !job.gangs.iter().any(|gang| runs(&gang.phase)) {
+        let message = format!("nothing of job {id} runs: it is {}", job.state);
+        return Err(refuse(
+            ErrorCode::BadRequest,
+            message,
+            "this is for jobs that run; `phalanx why` says what keeps it",
+        ));
+    }
+    let held = hold.then(|| Input::JobHeld { job: id, by: by.clone() });
+    let facts = held.into_iter().chain([Input::JobRequeued { job: id, by: by.clone() }]).collect();
+    apply(daemon, facts, move |e| {
+        let mut gangs = e.jobs().filter(|(job, _)| job.id == id).flat_map(|(_, gangs)| gangs);
+        !gangs.any(|gang| matches!(gang.phase, Phase::Starting { .. } | Phase::Running { .. }))
+    })?;
+    said(daemon, id, "requeued", format!("by {by}"), None);
+    let then = if hold { "waits until it is released" } else { "starts again when it is its turn" };
+    Ok(Answer::Done { detail: format!("job {id} is stopped, and {then}") })
 }
 
 /// Sets the replicas of a service, or gives their number back to its metric.

@@ -1,8 +1,9 @@
 //! Sharing in simulation testing: queues, classes and settings, the order of jobs, and the actions of operators.
 
 use phalanx_model::{
-    Advisory, After, Amounts, Array, Boost, Caps, ClassName, Delay, EndOf, Gang, Input, Job, JobId, Needs,
-    PreemptMode, Queue, QueueName, QueueOrder, Reclaim, Resource, Settings, Timestamp, Topology,
+    Advisory, After, Amounts, Array, Boost, Caps, ClassName, Delay, EndOf, Gang, Input, Job, JobId,
+    JobUpdate, Needs, PreemptMode, Queue, QueueName, QueueOrder, Reclaim, Resource, Settings, Timestamp,
+    Topology,
 };
 use phalanx_scenario::Script;
 
@@ -201,6 +202,16 @@ impl Sharing {
         }
     }
 
+    fn any_update(&mut self) -> JobUpdate {
+        let at = usize::try_from(self.rng.below(self.queues.len().max(1) as u64)).unwrap_or(0);
+        let queue = self.queues.get(at).map(|queue| queue.name.clone());
+        JobUpdate {
+            time_limit_ms: self.rng.chance(40).then(|| self.rng.between(1, 30 * MINUTE_MS)),
+            priority: self.rng.chance(40).then(|| i32::try_from(self.rng.below(10)).unwrap_or(0)),
+            queue: queue.filter(|_| self.rng.chance(40)),
+        }
+    }
+
     /// An action of an operator on these jobs.
     pub(super) fn act(&mut self, jobs: &[(JobId, bool, bool)], now: Timestamp) -> Option<Act> {
         let (job, is_held, is_finished) = self.rng.pick(jobs).copied().unwrap_or((JobId(0), false, true));
@@ -208,13 +219,18 @@ impl Sharing {
         match self.rng.below(100) {
             0..15 if !is_held && !is_finished => Some(Act::Tell(Input::JobHeld { job, by })),
             0..40 if is_held && !is_finished => Some(Act::Tell(Input::JobReleased { job, by })),
-            40..55 if !is_finished => {
+            40..45 if !is_finished => Some(Act::Tell(Input::JobRequeued { job, by })),
+            45..50 if !is_finished => {
+                let update = self.any_update();
+                Some(Act::Tell(Input::JobUpdated { job, update }))
+            }
+            50..58 if !is_finished => {
                 let until = now.plus(self.rng.below(10 * MINUTE_MS));
                 let priority = i32::try_from(self.rng.below(20)).unwrap_or(0);
                 let boost = self.rng.chance(80).then_some(Boost { priority, until, by });
                 Some(Act::Tell(Input::JobBoosted { job, boost }))
             }
-            55..65 if !is_finished => Some(Act::Save(job)),
+            58..65 if !is_finished => Some(Act::Save(job)),
             65..90 => {
                 let at = usize::try_from(self.rng.below(self.queues.len() as u64)).unwrap_or(0);
                 let mut queue = self.queues.get(at)?.clone();

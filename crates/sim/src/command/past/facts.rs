@@ -34,6 +34,7 @@ pub(super) fn told(input: &Input, engine: &Engine) -> Option<(Option<JobId>, &'s
             let ms = boost.until.since(engine.now());
             of(job, "boosted", format!("{:+} for {} by {}", boost.priority, span(ms), boost.by))
         }
+        Input::JobRequeued { job, by } => of(job, "requeued", format!("by {by}")),
         Input::JobBoosted { job, boost: None } => of(job, "boost ends", String::new()),
         Input::GangCheckpointed { gang, .. } => of(&gang.job, "work saved", sentences::gang(engine, *gang)),
         Input::EffectFailed { detail, class, .. } => of_all("order failed", format!("{class}: {detail}")),
