@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use phalanx_model::later::SpotNotice;
-use phalanx_model::{Array, DeviceMask, Input, Job, Node, NodeName, Policy, Turn};
+use phalanx_model::{Array, DeviceMask, Input, Job, Node, NodeName, Policy, Tasks, Turn};
 
 use super::figures::Unit;
 use super::load::job;
@@ -174,9 +174,15 @@ impl Trial<'_> {
         let open = &self.load.teams.last().ok_or("no queue works")?.queue.name;
         let one = job(id, mix::of_size(1), open, "training", self.world.now, &mut self.random)?;
         Ok(Job {
-            gangs: vec![mix::of_size(1); tasks],
+            gangs: vec![mix::of_size(1)],
             policy: Policy::default(),
-            turn: Turn { array: Some(Array { running_max }), ..one.turn },
+            turn: Turn {
+                array: Some(Array {
+                    tasks: Tasks::first(u32::try_from(tasks).unwrap_or(u32::MAX)),
+                    running_max,
+                }),
+                ..one.turn
+            },
             ..one
         })
     }

@@ -104,7 +104,7 @@ impl Checker {
         let Some(class) = self.queues.class(job) else { return true };
         let living: BTreeSet<GangId> = self.living_gangs().collect();
         let waits = |other: &&Job| {
-            let gangs = (0..).take(other.gangs.len()).map(|index| other.id.gang(index));
+            let gangs = other.gang_ids();
             !self.turns.has_ended(other.id) && gangs.into_iter().any(|id| !living.contains(&id))
         };
         let is_owed = |other: &Job| other.queue != job.queue && self.queues.is_owed(&other.queue);

@@ -59,8 +59,8 @@ impl Checker {
         let Input::ServiceObserved { service: observed } = input else { return false };
         let Some(job) = self.jobs.get(&observed.job) else { return true };
         let is_within = |service: &Replicas| {
-            let most = job.gangs.len().saturating_sub(service.surge as usize);
-            service.min <= observed.replicas && observed.replicas as usize <= most
+            let most = job.gang_count().saturating_sub(service.surge);
+            service.min <= observed.replicas && observed.replicas <= most
         };
         !job.turn.service.as_ref().is_some_and(is_within)
     }
@@ -69,7 +69,7 @@ impl Checker {
     pub(crate) fn replaced(&mut self, change: &Change) {
         let Change::ReplicaReplaced { gang, by } = change else { return };
         let Some(job) = self.jobs.get_mut(&gang.job) else { return };
-        let gangs = job.gangs.len();
+        let gangs = job.gang_count();
         job.turn.service.iter_mut().for_each(|service| service.replace(*gang, *by, gangs));
     }
 
@@ -79,7 +79,7 @@ impl Checker {
         let Some(job) = self.jobs.get(&start.id.job) else { return };
         let Some(service) = &job.turn.service else { return };
         let wanted = self.services.wanted.get(&job.id).copied().unwrap_or(service.min);
-        let others = (0..=u16::MAX).take(job.gangs.len()).map(|index| job.id.gang(index));
+        let others = job.gang_ids();
         let comes_before = |gang: &GangId| service.number(*gang) < service.number(start.id);
         let before = others.filter(|gang| !self.services.ended.contains(gang) && comes_before(gang)).count();
         let leaving = self.services.leaving.iter().filter(|gang| gang.job == job.id).count();

@@ -290,7 +290,7 @@ impl Checker {
     }
 
     pub(crate) fn gang(&self, id: GangId) -> Option<&Gang> {
-        self.jobs.get(&id.job)?.gangs.get(usize::from(id.index))
+        self.jobs.get(&id.job)?.gang_at(id.index)
     }
 
     fn attempt(&mut self, gang: GangId, number: u32) -> Option<&mut Attempt> {
@@ -372,9 +372,11 @@ impl Checker {
     /// An elastic gang has the given number of members, if that is a valid size.
     fn resize(&mut self, id: GangId, placement: &Placement) {
         let job = self.jobs.get_mut(&id.job);
-        let gang = job.and_then(|job| job.gangs.get_mut(usize::from(id.index)));
         let size = u32::try_from(placement.slots.len()).unwrap_or(u32::MAX);
-        if let Some(gang) = gang.filter(|gang| gang.is_elastic() && (gang.min..=gang.max).contains(&size)) {
+        let changes =
+            |gang: &Gang| gang.is_elastic() && (gang.min..=gang.max).contains(&size) && gang.size != size;
+        let job = job.filter(|job| job.gang_at(id.index).is_some_and(changes));
+        if let Some(gang) = job.and_then(|job| job.gang_mut(id.index)) {
             gang.size = size;
         }
     }

@@ -83,7 +83,7 @@ impl Checker {
             early(format!("job {other} has not ended"));
         }
         let running = self.living_gangs().filter(|id| id.job == job.id).count();
-        let most = turn.array.and_then(|array| array.running_max);
+        let most = turn.array.as_ref().and_then(|array| array.running_max);
         if let Some(most) = most.filter(|most| running > *most as usize) {
             found.push(Violation::TooManyRunning { gang, of: format!("job {}", job.id), most });
         }

@@ -121,7 +121,7 @@ impl Checker {
     fn pending_gangs(&self) -> BTreeMap<GangId, &Job> {
         let jobs =
             self.jobs.values().filter(|job| !self.turns.has_ended(job.id) && !self.is_cancelled(job.id));
-        let gangs = jobs.flat_map(|job| (0..).take(job.gangs.len()).map(move |at| (job.id.gang(at), job)));
+        let gangs = jobs.flat_map(|job| job.gang_ids().map(move |id| (id, job)));
         let is_idle = |id: &GangId| self.attempts.get(id).is_none_or(|(_, attempt)| attempt.is_over());
         gangs.filter(|(id, _)| is_idle(id)).collect()
     }
@@ -138,7 +138,7 @@ impl Checker {
         })?;
         let is_free = is_plain(self.gang(*first)?)
             && !self.attempts.contains_key(first)
-            && job.gangs.len() == 1
+            && job.gang_count() == 1
             && !self.turns.is_held(job.id)
             && job.turn.begins_at.is_none()
             && job.turn.deadline.is_none()

@@ -300,8 +300,8 @@ pub(crate) struct JobArgs {
     /// Start no later, or not at all: `2026-12-01T08:00Z`, or `+8h` from now.
     #[arg(long, value_name = "TIME", help_heading = "Queueing")]
     pub(crate) deadline: Option<String>,
-    /// Run it so many times, each by itself; with `%N` so many at once: `10`, `10%2`.
-    #[arg(short, long, value_name = "N[%N]", help_heading = "Queueing")]
+    /// Run it so many times, or as tasks with these numbers; with `%N` so many at once: `10`, `10%2`, `1-9:3,15`.
+    #[arg(short, long, value_name = "TASKS[%N]", help_heading = "Queueing")]
     pub(crate) array: Option<String>,
     /// What becomes of it when it has to make way.
     #[arg(long, value_name = "MODE", value_parser = ["requeue", "cancel", "never"], help_heading = "Queueing")]
@@ -465,7 +465,7 @@ pub(crate) struct Tell {
     pub(crate) job: Option<String>,
     /// Which gang of the job.
     #[arg(long, global = true, env = "PHALANX_GANG", value_name = "N", default_value_t = 0)]
-    pub(crate) gang: u16,
+    pub(crate) gang: u32,
 }
 
 #[derive(Debug, Subcommand)]

@@ -296,7 +296,7 @@ mod tests {
             [(12, EndOf::Success), (13, EndOf::Any)]
         );
         assert_eq!((turn.begins_at, turn.deadline), (Some(Timestamp(61_000)), Some(Timestamp(86_400_000))));
-        assert_eq!((job.gangs.len(), turn.array.and_then(|array| array.running_max)), (3, Some(2)));
+        assert_eq!((job.gang_count(), turn.array.as_ref().and_then(|array| array.running_max)), (3, Some(2)));
         assert_eq!(job.policy.preempt.mode, PreemptMode::Never);
         assert!(turn.held_by.is_some() && turn.takes_spot);
     }

@@ -24,8 +24,8 @@ use std::collections::BTreeMap;
 
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
-    Answer, Effect, Epoch, Gang, GangId, GangRecord, Input, Job, JobId, JobLookup, Node, NodeName, Outcome,
-    Placement, Plan, Question, Reason, Report, Service, Snapshot, Timestamp, Wake,
+    Answer, Effect, Ending, Epoch, Gang, GangId, GangRecord, Input, Job, JobId, JobLookup, Node, NodeName,
+    Outcome, Placement, Plan, Progress, Question, Reason, Report, Service, Snapshot, Timestamp, Wake,
 };
 
 use cycle::Spent;
@@ -179,6 +179,23 @@ impl Engine {
     #[must_use]
     pub fn used_at(&self, job: JobId) -> Option<Timestamp> {
         self.ledger.used_at(job)
+    }
+
+    /// The gangs of a job by phase.
+    #[must_use]
+    pub fn progress(&self, job: JobId) -> Option<Progress> {
+        self.ledger.progress(job)
+    }
+
+    /// How a job ended, once all of its gangs have.
+    #[must_use]
+    pub fn ending(&self, job: JobId) -> Option<&Ending> {
+        self.ledger.ending(job)
+    }
+
+    /// Gangs of a job that have not ended, in the order of their indices.
+    pub fn active_of(&self, job: JobId) -> impl Iterator<Item = &GangRecord> {
+        self.ledger.active_of(job)
     }
 
     /// Every job in the ledger, by number.

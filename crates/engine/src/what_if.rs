@@ -17,6 +17,9 @@ pub(crate) fn answer(ledger: &Ledger, config: Config, question: &Question) -> An
     }
 }
 
+/// Gangs of one submission that are explained: each costs a search, and an array has many equal gangs.
+const REPORTS_MAX: usize = 64;
+
 /// The decisions of the next step if this job were submitted now.
 fn submitted(ledger: &Ledger, config: Config, job: &Job) -> Answer {
     let job = &*admit::with_job_settings(job);
@@ -33,15 +36,14 @@ fn submitted(ledger: &Ledger, config: Config, job: &Job) -> Answer {
             break;
         }
     }
-    let report = |index: u16| {
-        let id = job.id.gang(index);
+    let report = |id: GangId| {
         let started = after.record(id).filter(|r| r.holds_capacity()).and_then(|r| r.placement.clone());
         let Some(placement) = started else { return explain(&after, id) };
         let estimated_start = Some(Estimate { at: after.now(), confidence: Confidence::Now });
         let (reason, nearest) = (Reason::None, Some(placement));
         Some(Report { reason, nearest, estimated_start, unblock: Vec::new(), ..explain(&before, id)? })
     };
-    Answer::WouldBe((0..=u16::MAX).take(job.gangs.len()).filter_map(report).collect())
+    Answer::WouldBe(job.gang_ids().take(REPORTS_MAX).filter_map(report).collect())
 }
 
 fn ended(ledger: &Ledger, config: Config, job: JobId) -> Answer {

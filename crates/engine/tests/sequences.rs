@@ -264,11 +264,11 @@ impl Run {
 
     /// Facts about objects that do not exist, or that are stale, out of range, repeated, or in the wrong order.
     fn garbage(&mut self, at: &Index, n: u32) {
-        let gang = self.pick_job(at).gang((n % 3) as u16);
+        let gang = self.pick_job(at).gang((n % 3) as u32);
         let attempt = self.watched.engine.gang(gang).map_or(0, |r| r.attempt);
         let stale = MemberId { gang, attempt: attempt.wrapping_sub(1), rank: n % 8 };
         let beyond = MemberId { gang, attempt, rank: n | 1 << 20 };
-        let nobody = MemberId { gang: JobId(u64::MAX).gang(u16::MAX), attempt: u32::MAX, rank: u32::MAX };
+        let nobody = MemberId { gang: JobId(u64::MAX).gang(u32::MAX), attempt: u32::MAX, rank: u32::MAX };
         let effect = EffectId { epoch: Epoch(u64::from(n % 3)), seq: u64::MAX - u64::from(n) };
         let mut bad_node = at.get(&self.declared).clone();
         bad_node.path.push(bad_node.path[0].clone());

@@ -17,7 +17,7 @@ pub(crate) struct Attempt<'a> {
     pub(crate) gang: &'a Gang,
     pub(crate) placement: &'a Placement,
     /// Of the gang in its job.
-    pub(crate) index: u16,
+    pub(crate) index: u32,
     pub(crate) number: u32,
     pub(crate) nodes: &'a BTreeMap<NodeName, Node>,
     pub(crate) master_port: u16,
@@ -110,6 +110,7 @@ impl Attempt<'_> {
         set(env, "PHALANX_GANG", self.index);
         set(env, "PHALANX_RANK", rank);
         set(env, "PHALANX_WORLD_SIZE", self.gang.size);
+        self.array(env);
         self.role(rank, env);
         set(env, "PHALANX_NODE", &slot.node);
         set(env, "PHALANX_NODE_RANK", self.place(rank).node_rank);
@@ -126,6 +127,18 @@ impl Attempt<'_> {
         if needs.cpu_milli >= 1000 {
             set(env, "OMP_NUM_THREADS", needs.cpu_milli / 1000);
         }
+    }
+
+    /// A task of an array has its number, and the numbers that there are. Of numbers without a common step the step is 1.
+    fn array(&self, env: &mut Env) {
+        let Some(number) = self.job.task_number(self.index) else { return };
+        let tasks = &self.job.turn.array.as_ref().map(|array| array.tasks.clone()).unwrap_or_default();
+        let last = self.job.gang_count().saturating_sub(1);
+        set(env, "PHALANX_ARRAY_INDEX", number);
+        set(env, "PHALANX_ARRAY_SIZE", self.job.gang_count());
+        set(env, "PHALANX_ARRAY_MIN", tasks.min().unwrap_or(0));
+        set(env, "PHALANX_ARRAY_MAX", tasks.max().unwrap_or(last));
+        set(env, "PHALANX_ARRAY_STEP", tasks.step().unwrap_or(1));
     }
 
     /// Ranks of a role follow those of the gang itself, which are the world: `PHALANX_WORLD_SIZE` counts these alone.

@@ -150,7 +150,7 @@ impl Hands {
                 return self.fail_all(start, &format!("cannot prepare {}: {e}", dir.display()));
             }
         };
-        let gang = start.job.gangs.get(usize::from(start.gang.index));
+        let gang = start.job.gang_at(start.gang.index);
         if let Some(launched) = gang.and_then(|gang| Launched::of(gang, start.attempt)) {
             self.launched.insert(start.gang, launched);
         }

@@ -70,7 +70,7 @@ fn attempt<'a>(
     dir: &'a Path,
     master_port: u16,
 ) -> Option<Attempt<'a>> {
-    let gang = start.job.gangs.get(usize::from(start.gang.index))?;
+    let gang = start.job.gang_at(start.gang.index)?;
     let (job, placement, number, index) = (&start.job, &start.placement, start.attempt, start.gang.index);
     let (state, home) = (paths.root(), &*start.account.home);
     Some(Attempt { job, gang, placement, index, number, nodes, master_port, dir, state, home })

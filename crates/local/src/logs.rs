@@ -37,7 +37,7 @@ pub(crate) fn find(
 ) -> io::Result<Vec<Log>> {
     let mut found = Vec::new();
     for (gang_dir, index) in numbered(&paths.job(job), "gang-")? {
-        let gang = job.gang(u16::try_from(index).unwrap_or(u16::MAX));
+        let gang = job.gang(index);
         let attempts = numbered(&gang_dir, "attempt-")?;
         let wanted = attempt.or_else(|| attempts.iter().map(|(_, n)| *n).max());
         for (attempt_dir, number) in attempts.into_iter().filter(|(_, n)| Some(*n) == wanted) {

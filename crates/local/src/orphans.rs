@@ -175,7 +175,7 @@ impl Search<'_> {
 
     fn replace(&mut self, record: GangRecord) {
         let gangs = self.books.get_mut(&record.id.job).map(|(_, gangs)| gangs);
-        if let Some(known) = gangs.and_then(|gangs| gangs.get_mut(usize::from(record.id.index))) {
+        if let Some(known) = gangs.and_then(|gangs| gangs.get_mut(record.id.index as usize)) {
             *known = record;
         }
     }
@@ -213,7 +213,7 @@ impl Search<'_> {
     /// Whether the books say that this member may live.
     fn is_held(&self, member: MemberId) -> bool {
         let gangs = self.books.get(&member.gang.job).map(|(_, gangs)| gangs);
-        let record = gangs.and_then(|gangs| gangs.get(usize::from(member.gang.index)));
+        let record = gangs.and_then(|gangs| gangs.get(member.gang.index as usize));
         record.is_some_and(|record| {
             let state = record.members.get(member.rank as usize).map(|m| &m.state);
             record.holds_capacity()
@@ -227,7 +227,7 @@ impl Search<'_> {
         let known = self.books.get(&gang.job).cloned();
         let known = known.or_else(|| job_of(view.as_ref().filter(|view| view.ending.is_none())?));
         let Some((job, gangs)) = known else { return false };
-        let Some(record) = gangs.get(usize::from(gang.index)).filter(|r| !r.is_finished()) else {
+        let Some(record) = gangs.get(gang.index as usize).filter(|r| !r.is_finished()) else {
             return false;
         };
         let is_released = members.iter().all(|(_, inspected)| inspected.is_released);
@@ -248,7 +248,7 @@ impl Search<'_> {
         attempt: u32,
         is_released: bool,
     ) -> Option<GangRecord> {
-        let shown = view.and_then(|view| view.gangs.get(usize::from(before.id.index)));
+        let shown = view.and_then(|view| view.gangs.get(before.id.index as usize));
         let shown = shown.filter(|gang| gang.attempt == attempt && gang.placement.is_some());
         let placement = shown
             .and_then(|gang| gang.placement.clone())
@@ -276,7 +276,7 @@ impl Search<'_> {
 
     /// The placement of an attempt, put together from what each of its ranks holds.
     fn placement(&self, job: &Job, gang: GangId, attempt: u32) -> Option<Placement> {
-        let count = job.gangs.get(usize::from(gang.index))?.member_count();
+        let count = job.gang_at(gang.index)?.member_count();
         let slot = |rank| spec_of(&self.paths.member(MemberId { gang, attempt, rank })).ok()??.slot;
         let slots: Vec<Slot> = (0..count).map(slot).collect::<Option<_>>()?;
         let nodes = || slots.iter().map(|slot| self.cluster.nodes.iter().find(|node| node.name == slot.node));
@@ -307,7 +307,7 @@ const fn holds_capacity(phase: &Phase) -> bool {
 
 /// The record of a gang that the history has in this attempt.
 fn held_before(gangs: &[GangRecord], gang: GangId, attempt: u32) -> Option<GangRecord> {
-    let record = gangs.get(usize::from(gang.index))?;
+    let record = gangs.get(gang.index as usize)?;
     (record.attempt == attempt && record.holds_capacity()).then(|| record.clone())
 }
 
@@ -316,7 +316,7 @@ fn job_of(view: &JobView) -> Option<(Job, Vec<GangRecord>)> {
     let job = (**view.job.as_ref()?).clone();
     let gangs: Vec<GangRecord> =
         view.gangs.iter().map(|gang| record_of(view, gang)).collect::<Option<_>>()?;
-    (gangs.len() == job.gangs.len()).then_some((job, gangs))
+    (gangs.len() == job.gang_ids().len()).then_some((job, gangs))
 }
 
 fn record_of(view: &JobView, gang: &GangView) -> Option<GangRecord> {
@@ -358,7 +358,6 @@ fn members(paths: &Paths) -> Vec<(MemberId, Inspected)> {
     let list = |dir: &Path, prefix: &str| numbered(dir, prefix).unwrap_or_default();
     for (job_dir, job) in list(&paths.jobs(), "") {
         for (gang_dir, index) in list(&job_dir, "gang-") {
-            let Ok(index) = u16::try_from(index) else { continue };
             for (attempt_dir, attempt) in list(&gang_dir, "attempt-") {
                 for (dir, rank) in list(&attempt_dir, "rank-") {
                     let member = MemberId { gang: JobId(job.into()).gang(index), attempt, rank };

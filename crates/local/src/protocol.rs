@@ -139,7 +139,7 @@ pub enum Verb {
     Tell {
         job: JobRef,
         /// Index of the gang in its job.
-        gang: u16,
+        gang: u32,
         news: News,
     },
     /// What happened: to one job in order, or the newest of all.

@@ -62,7 +62,7 @@ impl Meter {
     }
 
     pub(crate) fn begin(&mut self, job: &Job, record: &GangRecord, since: Timestamp) {
-        let gang = job.gangs.get(usize::from(record.id.index));
+        let gang = job.gang_at(record.id.index);
         let Some((gang, placement)) = gang.zip(record.placement.as_ref()) else { return };
         let (mut devices_milli, mut list, mut spot) = (0_u64, 0_u128, 0_u128);
         for (milli, prices) in self.held(gang, placement) {

@@ -11,7 +11,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use phalanx_model::{Change, GangRecord, Input, Job, JobId, NodeName, SecretSource, Snapshot, Turn};
+use phalanx_model::{Change, Gang, GangRecord, Input, Job, JobId, NodeName, SecretSource, Snapshot, Turn};
 use phalanx_shell::{Engine, PumpError};
 
 use crate::daemon::Daemon;
@@ -262,7 +262,10 @@ fn check_job(job: &Job) -> Result<(), Failure> {
         let message = format!("a job cannot be named {name:?}: it would be read as a number or a flag");
         return Err(refuse(ErrorCode::BadRequest, message, "begin the name with a letter"));
     }
-    let ranks = job.gangs.iter().fold(0_u32, |sum, g| sum.saturating_add(g.member_count()));
+    // Tasks of an array are started one by one.
+    let each = job.gangs.iter().map(Gang::member_count);
+    let ranks =
+        if job.turn.array.is_some() { each.max().unwrap_or(0) } else { each.fold(0, u32::saturating_add) };
     if ranks > RANKS_MAX {
         let message =
             format!("the job has {ranks} ranks, and one machine runs at most {RANKS_MAX} of one job");
@@ -515,8 +518,7 @@ fn stream_logs(
 
 fn ended(daemon: &Daemon, id: JobId) -> Result<bool, Failure> {
     let is_over = |engine: &Engine, id: JobId| {
-        let gangs = engine.job(id).map_or(0, |job| job.gangs.len());
-        let mut of_job = (0..).take(gangs).filter_map(|index| engine.gang(id.gang(index)));
+        let mut of_job = engine.job(id).into_iter().flat_map(Job::gang_ids).filter_map(|id| engine.gang(id));
         of_job.all(GangRecord::is_finished)
     };
     Ok(daemon.engine.look(move |engine| is_over(engine, id))?)

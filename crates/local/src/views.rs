@@ -93,8 +93,7 @@ fn reasons_of(engine: &Engine, ids: &[JobId], known: &Reasons) -> Reasons {
 }
 
 fn records<'a>(engine: &'a Engine, job: &Job) -> Vec<&'a GangRecord> {
-    let gang = |index: usize| engine.gang(job.id.gang(u16::try_from(index).ok()?));
-    (0..job.gangs.len()).filter_map(gang).collect()
+    job.gang_ids().filter_map(|id| engine.gang(id)).collect()
 }
 
 /// The gang for which a job waits, if it does. A service is asked for by those of its replicas that are wanted.
@@ -108,7 +107,7 @@ fn waiting_gang(engine: &Engine, records: &[&GangRecord]) -> Option<GangId> {
 fn view(engine: &Engine, map: &Map, id: JobId, full: bool, reasons: &Reasons) -> Option<JobView> {
     let job = engine.job(id)?;
     let records = records(engine, job);
-    let gangs = records.iter().zip(&job.gangs).map(|(r, g)| gang(engine, map, g, r, full)).collect();
+    let gangs = records.iter().zip(job.each_gang()).map(|(r, g)| gang(engine, map, g, r, full)).collect();
     let ending = ending_of(&records);
     let service = job.turn.service.as_ref().and_then(|asked| service::service(engine, id, asked, &records));
     let state =
@@ -261,8 +260,7 @@ const REPORTS_MAX: usize = 64;
 /// Why each gang of a job waits; those that wait come first where not all are told. Of replicas that rest, one is told
 /// for all.
 pub(crate) fn reports(engine: &Engine, id: JobId) -> Vec<Report> {
-    let gangs = engine.job(id).map_or(0, |j| j.gangs.len());
-    let ids = (0..gangs).filter_map(|i| Some(id.gang(u16::try_from(i).ok()?)));
+    let ids = engine.job(id).into_iter().flat_map(Job::gang_ids);
     let (waiting, others): (Vec<GangId>, Vec<GangId>) =
         ids.partition(|gang| engine.gang(*gang).is_some_and(GangRecord::is_pending));
     let (resting, waiting): (Vec<GangId>, Vec<GangId>) =
@@ -278,7 +276,7 @@ pub(crate) fn dry_run(engine: &Engine, map: &Map, job: &Job) -> DryRunView {
         phalanx_model::Answer::Rejected(why) => (Some(why), Vec::new()),
         _ => (None, Vec::new()),
     };
-    let gang_of = |report: &Report| job.gangs.get(usize::from(report.gang.index));
+    let gang_of = |report: &Report| job.gang_at(report.gang.index);
     let predicted = reports.iter().map(|r| map.predict(&nodes, gang_of(r)?, r.nearest.as_ref()?)).collect();
     let first_fit = reports.iter().map(|r| first_fit::first_fit(engine, map, &nodes, gang_of(r)?)).collect();
     DryRunView { rejected, reports, predicted, first_fit, levels: map.levels.clone() }

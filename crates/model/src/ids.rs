@@ -170,8 +170,8 @@ pub struct JobId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct GangId {
     pub job: JobId,
-    /// Index into [`crate::Job::gangs`].
-    pub index: u16,
+    /// Of the gang in its job, from 0, see [`crate::Job::gang_at`]. A task of an array has a number besides.
+    pub index: u32,
 }
 
 /// One member of one attempt of a gang. A restart makes new members: a rank's old exit never counts for its
@@ -205,7 +205,7 @@ impl fmt::Display for MemberId {
 impl JobId {
     /// The only gang of a one-gang job.
     #[must_use]
-    pub const fn gang(self, index: u16) -> GangId {
+    pub const fn gang(self, index: u32) -> GangId {
         GangId { job: self, index }
     }
 }

@@ -6,8 +6,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Axis, ClassName, JobId, JobName, LevelName, Needs, NodeName, PartNeed, Placement, QueueName, Replicas,
-    RoleName, Slot, Timestamp,
+    Array, Axis, ClassName, JobId, JobName, LevelName, Needs, NodeName, PartNeed, Placement, QueueName,
+    Replicas, RoleName, Slot, Timestamp,
 };
 
 /// The owner of a job: the peer of the control socket. The job's processes run as this user.
@@ -30,6 +30,7 @@ pub struct Job {
     /// Higher goes first.
     pub priority: i32,
     pub submitted_at: Timestamp,
+    /// One description for each gang; of an array usually one for all tasks, see [`Job::gang_at`].
     pub gangs: Vec<Gang>,
     pub policy: Policy,
     /// Further terms of the order in which jobs start.
@@ -113,14 +114,6 @@ pub enum EndOf {
     /// The job must end without success.
     Failure,
     Any,
-}
-
-/// Tasks that run independently.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Array {
-    /// The most tasks that run at once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub running_max: Option<u32>,
 }
 
 /// Members that start together or not at all.

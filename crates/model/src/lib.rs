@@ -4,6 +4,7 @@
 //! domain tree, jobs and gangs, the facts that enter the engine ([`Input`]), the orders that leave it ([`Effect`]),
 //! and its reports ([`Change`], [`Report`]). No type here needs a clock, a file or a thread.
 
+pub mod array;
 pub mod cost_table;
 pub mod domains;
 pub mod effect;
@@ -32,6 +33,7 @@ mod snapshot;
 pub mod time;
 mod torus;
 
+pub use array::{Array, Progress, TASKS_MAX, Tasks, TasksError};
 pub use cost_table::{CollectiveCost, CostTable, DomainCost, LevelCost, NicCost, ShapeCost};
 pub use effect::{Effect, EffectId, Epoch, Order, Outcome, Signal, Wake};
 pub use gang::{
@@ -45,9 +47,9 @@ pub use ids::{
 };
 pub use input::{Input, SyncKind};
 pub use job::{
-    Advisory, After, Array, Boost, EndOf, Ending, FailureClass, Gang, Job, JobUpdate, LaunchKind, Owner,
-    Pattern, Policy, Preempt, PreemptMode, Program, Retry, Role, SecretSource, Segment, Spread, Stop,
-    Topology, Traffic, Turn,
+    Advisory, After, Boost, EndOf, Ending, FailureClass, Gang, Job, JobUpdate, LaunchKind, Owner, Pattern,
+    Policy, Preempt, PreemptMode, Program, Retry, Role, SecretSource, Segment, Spread, Stop, Topology,
+    Traffic, Turn,
 };
 pub use lookup::JobLookup;
 pub use machine::{Device, DeviceGroup, Link, LinkKind, Machine, Nic, Origin, Port};

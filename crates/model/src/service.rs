@@ -35,22 +35,22 @@ impl Replicas {
     /// The number of a gang among the replicas.
     #[must_use]
     pub fn number(&self, gang: GangId) -> u32 {
-        self.numbers.get(usize::from(gang.index)).map_or_else(|| gang.index.into(), |number| (*number).into())
+        self.numbers.get(gang.index as usize).map_or(gang.index, |number| (*number).into())
     }
 
     /// The largest desired number, for a job with this many gangs.
     #[must_use]
-    pub fn most(&self, gangs: usize) -> u32 {
-        u32::try_from(gangs).unwrap_or(u32::MAX).saturating_sub(self.surge)
+    pub const fn most(&self, gangs: u32) -> u32 {
+        gangs.saturating_sub(self.surge)
     }
 
     /// One gang takes over the number of another gang, which gets the last number.
-    pub fn replace(&mut self, gang: GangId, by: GangId, gangs: usize) {
-        let indices = (0..=u16::MAX).take(gangs);
+    pub fn replace(&mut self, gang: GangId, by: GangId, gangs: u32) {
+        let indices = (0..=u16::MAX).take(gangs as usize);
         if self.numbers.is_empty() {
             self.numbers = indices.clone().collect();
         }
-        let (gang, by) = (usize::from(gang.index), usize::from(by.index));
+        let (gang, by) = (gang.index as usize, by.index as usize);
         let (Some(number), Some(left)) = (self.numbers.get(gang).copied(), self.numbers.get(by).copied())
         else {
             return;

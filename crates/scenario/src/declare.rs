@@ -192,7 +192,7 @@ impl Parser {
         let gang = gang::gang(&mut options, words)?;
         let policy = policy(&mut options, words)?;
         let queue = turn::queue(&mut options, words)?;
-        let Waits { turn, after, tasks } = self.waits(&mut options, words)?;
+        let Waits { turn, after, replicas } = self.waits(&mut options, words)?;
         let script = script(&mut options, words)?;
         let priority = options.take("priority").map_or(Ok(0), |w| words.number(w))?;
         let key = options.take("key").map(|w| w.text.to_owned());
@@ -206,7 +206,7 @@ impl Parser {
             queue,
             priority,
             submitted_at: Timestamp(0),
-            gangs: vec![gang; tasks],
+            gangs: vec![gang; replicas],
             policy,
             turn,
         };

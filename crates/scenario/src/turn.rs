@@ -1,37 +1,30 @@
 //! The options of `submit` for the order in which jobs start.
 
 use phalanx_model::later::{Calendar, SpotNotice};
-use phalanx_model::{Array, EndOf, JobName, Preempt, PreemptMode, QueueName, Timestamp, Turn};
+use phalanx_model::{
+    Array, EndOf, JobName, Preempt, PreemptMode, QueueName, TASKS_MAX, Tasks, Timestamp, Turn,
+};
 
 use crate::gang::items;
 use crate::parse::Parser;
 use crate::words::{Options, Word, Words};
 use crate::{ScenarioError, Verb, service};
 
-/// Guards against absurd input.
-const TASKS_MAX: usize = 100_000;
-
 /// The user who holds, releases and boosts jobs in a scenario.
 pub(crate) const USER: &str = "user";
 
-/// The terms of the order, the names of dependencies, and the number of equal gangs.
+/// The terms of the order, the names of dependencies, and the number of descriptions of equal gangs.
 pub(crate) struct Waits {
     pub(crate) turn: Turn,
     pub(crate) after: Vec<(JobName, EndOf)>,
-    pub(crate) tasks: usize,
+    pub(crate) replicas: usize,
 }
 
 impl Parser {
     pub(crate) fn waits(&self, options: &mut Options<'_>, words: &Words<'_>) -> Result<Waits, ScenarioError> {
-        let (array, tasks) = match options.take("array") {
-            None => (None, 1),
-            Some(word) => {
-                let (array, tasks) = array(word, words)?;
-                (Some(array), tasks)
-            }
-        };
+        let array = options.take("array").map(|word| array(word, words)).transpose()?;
         let service = service::service(options, words)?;
-        let tasks = service.as_ref().map_or(tasks, |(_, replicas)| *replicas);
+        let replicas = service.as_ref().map_or(1, |(_, replicas)| *replicas);
         let turn = Turn {
             class: options.take("class").map(|w| words.name(w)).transpose()?,
             held_by: options.take("hold").map(|_| USER.to_owned()),
@@ -44,7 +37,7 @@ impl Parser {
         };
         let after = options.take("after").into_iter().flat_map(|word| items(word, ','));
         let after: Result<_, _> = after.map(|item| self.after(item, words)).collect();
-        Ok(Waits { turn, after: after?, tasks })
+        Ok(Waits { turn, after: after?, replicas })
     }
 
     /// `first`, `first:any`, `first:failure`
@@ -99,7 +92,7 @@ impl Parser {
 }
 
 /// `3`: three tasks; `3%1`: one at a time.
-fn array(word: Word<'_>, words: &Words<'_>) -> Result<(Array, usize), ScenarioError> {
+fn array(word: Word<'_>, words: &Words<'_>) -> Result<Array, ScenarioError> {
     let (tasks, most) = match word.text.split_once('%') {
         None => (word.text, None),
         Some((tasks, most)) => {
@@ -107,11 +100,11 @@ fn array(word: Word<'_>, words: &Words<'_>) -> Result<(Array, usize), ScenarioEr
             (tasks, Some(words.number(Word { text: most, column })?))
         }
     };
-    let tasks: usize = words.number(Word { text: tasks, ..word })?;
+    let tasks: u32 = words.number(Word { text: tasks, ..word })?;
     if !(1..=TASKS_MAX).contains(&tasks) {
         return Err(words.error(word, format!("an array has 1 to {TASKS_MAX} tasks")));
     }
-    Ok((Array { running_max: most }, tasks))
+    Ok(Array { tasks: Tasks::first(tasks), running_max: most })
 }
 
 /// A time as scenarios print it: the span since the start of the scenario.

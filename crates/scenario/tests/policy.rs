@@ -95,11 +95,11 @@ fn a_submission_says_when_it_goes() {
          pinned saves=15m save-takes=5s",
     );
     let (job, turn) = (&found.job, &found.job.turn);
-    assert_eq!((job.queue.as_str(), job.gangs.len()), ("x", 3));
+    assert_eq!((job.queue.as_str(), job.gang_count()), ("x", 3));
     assert_eq!(turn.class.as_ref().unwrap().as_str(), "research");
     assert_eq!(turn.held_by.as_deref(), Some("user"));
     assert_eq!((turn.begins_at, turn.deadline), (Some(Timestamp(3_600_000)), Some(Timestamp(7_200_000))));
-    assert_eq!(turn.array, Some(Array { running_max: Some(1) }));
+    assert_eq!(turn.array, Some(Array { tasks: phalanx_model::Tasks::first(3), running_max: Some(1) }));
     assert_eq!((job.policy.preempt.mode, job.policy.preempt.is_pinned), (PreemptMode::Never, true));
     let after: Vec<_> = found.after.iter().map(|(job, end)| (job.as_str(), *end)).collect();
     assert_eq!(after, [("i", EndOf::Success), ("i", EndOf::Any)]);

@@ -149,7 +149,7 @@ fn refusal(event: &Event) -> Option<String> {
 
 /// What the members of a job do, and what that rests on. Where its limit ends it, the engine does.
 fn script(engine: &Engine, job: &Job) -> (Script, Basis) {
-    let records = (0..=u16::MAX).take(job.gangs.len()).filter_map(|index| engine.gang(job.id.gang(index)));
+    let records = job.gang_ids().filter_map(|id| engine.gang(id));
     let mut is_saved = job.policy.stop.advisory.is_some();
     let mut ran_ms = 0;
     for record in records {
@@ -178,7 +178,7 @@ impl Courses {
     /// Writes down gangs that are not known yet.
     fn list(&mut self, engine: &Engine, begin: Timestamp) {
         for (job, records) in engine.jobs() {
-            for (gang, record) in job.gangs.iter().zip(records).filter(|(_, record)| !record.is_finished()) {
+            for (gang, record) in job.each_gang().zip(records).filter(|(_, record)| !record.is_finished()) {
                 let fresh = || course(engine, job, gang, record, begin);
                 self.gangs.entry(record.id).or_insert_with(fresh);
             }

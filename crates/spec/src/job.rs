@@ -51,8 +51,9 @@ pub struct JobFile {
     /// It starts no later, and ends unstarted when it could not: `2026-12-01T08:00Z`, or `+8h` from the submission.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline: Option<At<Moment>>,
-    /// The same job many times, each task by itself: `10`, `10%2` for two at once, or `{size: 10, max_running: 2}`. A
-    /// task is told PHALANX_ARRAY_INDEX, from 0, and PHALANX_ARRAY_SIZE.
+    /// The same job many times, each task by itself: `10`, `10%2` for two at once, `{size: 10, max_running: 2}`, or the
+    /// numbers of the tasks, `1-10:3` or `1,4,7-9`. A task has its number in PHALANX_ARRAY_INDEX, and PHALANX_ARRAY_SIZE,
+    /// _MIN, _MAX and _STEP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub array: Option<ArrayFile>,
     /// It serves: equal replicas of what the file asks for, `{replicas: {min: 1, max: 4}, target: {metric: tokens, value:

@@ -169,7 +169,7 @@ impl JobFile {
             return wrong(min.place, "more than there may be".to_owned(), accepted);
         }
         let others = [
-            ("array", self.array.map(|array| array.size.place)),
+            ("array", self.array.as_ref().map(crate::turn::ArrayFile::place)),
             ("deadline", self.deadline.map(|deadline| deadline.place)),
             ("session", self.session.as_ref().map(|session| session.idle.place)),
         ];

@@ -65,7 +65,7 @@ impl JobFile {
             queue: self.queue.as_ref().map_or_else(default_queue, |queue| queue.value.clone()),
             priority: self.priority.map_or(0, |priority| priority.value),
             submitted_at: context.submitted_at,
-            gangs: self.tasks(gang)?,
+            gangs: self.tasks(gang),
             policy,
             turn,
         })

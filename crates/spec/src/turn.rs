@@ -4,8 +4,8 @@ mod file;
 
 use std::collections::BTreeMap;
 
-use phalanx_model::{After, Array, EndOf, Gang, JobId, Timestamp, Turn};
-use schemars::JsonSchema;
+use phalanx_model::{After, Array, EndOf, Gang, JobId, TASKS_MAX, Tasks, TasksError, Timestamp, Turn};
+use schemars::{JsonSchema, Schema, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Place, SpecError};
@@ -16,15 +16,8 @@ use crate::scalar::Count;
 use crate::shape::Shape;
 use crate::submit::SubmitContext;
 
-/// Number of a task of an array, from 0.
-pub const ARRAY_INDEX_ENV: &str = "PHALANX_ARRAY_INDEX";
-/// Tasks of the array.
-pub const ARRAY_SIZE_ENV: &str = "PHALANX_ARRAY_SIZE";
-
-/// Tasks of one array, as many gangs as the engine takes of a job.
-const ARRAY_MAX: u32 = 10_000;
-/// What all tasks say together, written as JSON.
-const ARRAY_BYTES_MAX: usize = 16 << 20;
+/// Elastic tasks of one array: each has a size of its own, and so the engine keeps a description of each.
+const ELASTIC_TASKS_MAX: u32 = 10_000;
 /// Jobs that one job waits for.
 const AFTER_MAX: usize = 1_000;
 
@@ -41,10 +34,13 @@ pub struct AfterFile {
 #[serde(transparent)]
 pub struct AftersFile(pub Vec<AfterFile>);
 
-/// The same job many times.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+/// The same job many times: so many tasks that count from 0, or tasks with these numbers.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ArrayFile {
-    pub size: At<Count>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<At<Count>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<At<Tasks>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_running: Option<At<Count>>,
 }
@@ -86,27 +82,58 @@ impl AftersFile {
 }
 
 impl ArrayFile {
-    const SHORT: &'static str = "a number of tasks, or with %N so many at once, such as 10 or 10%2";
+    const SHORT: &'static str = "a number of tasks such as 10, or their numbers such as 1-10:3 or 1,4,7-9; with %2 at \
+                                 most 2 run at once";
 
-    /// Reads the short form `SIZE[%MAX_RUNNING]`, as Slurm has it.
+    /// Reads the short form `SIZE[%MAX_RUNNING]` or, as Slurm has it, `NUMBERS[%MAX_RUNNING]`.
     ///
     /// # Errors
     /// What is wrong, and on the second line what is accepted.
     pub fn from_short(text: &str, place: Place) -> Result<Self, String> {
+        let said = |what: String| format!("{what}\n{}", Self::SHORT);
         let count = |part: &str| {
-            let count = Count::read(part.trim()).map_err(|what| match part.contains(['-', ',']) {
-                true => format!("{}\n{}", wrong(text, "is no number; tasks count from 0"), Self::SHORT),
-                false => format!("{what}\n{}", Self::SHORT),
-            });
-            count.map(|count| At::new(count, place))
+            let count = Count::read(part.trim()).map_err(said)?;
+            Ok::<_, String>(Some(At::new(count, place)))
         };
-        let (size, running) = match text.split_once('%') {
-            Some((size, running)) => (size, Some(count(running)?)),
+        let (tasks, max_running) = match text.split_once('%') {
+            Some((tasks, running)) => (tasks, count(running)?),
             None => (text, None),
         };
-        Ok(Self { size: count(size)?, max_running: running })
+        if tasks.trim().trim_start_matches('-').contains(['-', ',']) {
+            let tasks = <Tasks as Scalar>::read(tasks).map_err(said)?;
+            return Ok(Self { size: None, tasks: Some(At::new(tasks, place)), max_running });
+        }
+        Ok(Self { size: count(tasks)?, tasks: None, max_running })
+    }
+
+    /// Where the tasks are said.
+    pub(crate) fn place(&self) -> Place {
+        let size = self.size.as_ref().map(|size| size.place);
+        size.or_else(|| self.tasks.as_ref().map(|tasks| tasks.place)).unwrap_or(Place::Nowhere)
     }
 }
+
+impl Scalar for Tasks {
+    const ACCEPTED: &'static str = "numbers of tasks, such as 1-10:3 or 1,4,7-9";
+
+    fn read(text: &str) -> Result<Self, String> {
+        Self::read(text).map_err(|why| match why {
+            TasksError::NoNumber(part) => wrong(&part, "is no number of a task"),
+            why => why.to_string(),
+        })
+    }
+
+    fn write(&self) -> String {
+        self.to_string()
+    }
+
+    fn schema() -> Schema {
+        json_schema!({ "type": ["string", "integer"], "pattern": TASKS_PATTERN, "examples": ["1-10:3", "1,4,7-9"] })
+    }
+}
+
+/// Numbers and ranges of tasks.
+const TASKS_PATTERN: &str = "^[0-9]+(-[0-9]+(:[0-9]+)?)?(,[0-9]+(-[0-9]+(:[0-9]+)?)?)*$";
 
 impl JobFile {
     /// What decides when the job goes.
@@ -119,12 +146,33 @@ impl JobFile {
             after: self.after()?,
             begins_at,
             deadline,
-            array: self
-                .array
-                .map(|array| Array { running_max: array.max_running.map(|running| running.value.0) }),
+            array: self.array.as_ref().map(|array| self.array(array)).transpose()?,
             takes_spot: self.spot.is_some_and(|spot| spot.value),
             service: self.service()?,
         })
+    }
+
+    /// The numbers of the tasks, and how many run at once.
+    fn array(&self, array: &ArrayFile) -> Result<Array, SpecError> {
+        let tasks = match (&array.size, &array.tasks) {
+            (Some(size), None) if size.value.0 > TASKS_MAX => {
+                let accepted = format!("at most {TASKS_MAX}; submit several arrays");
+                return Err(self.source.error(size.place, format!("{} tasks", size.value.0), accepted));
+            }
+            (Some(size), None) => Tasks::first(size.value.0),
+            (None, Some(tasks)) => tasks.value.clone(),
+            _ => {
+                let what = "an array needs either `size` or `tasks`";
+                return Err(self.source.error(array.place(), what, ArrayFile::SHORT));
+            }
+        };
+        if self.elastic.is_some() && tasks.count() > ELASTIC_TASKS_MAX {
+            let what = format!("{} tasks that change their size", tasks.count());
+            let accepted =
+                format!("at most {ELASTIC_TASKS_MAX}; leave `elastic` out, or submit several arrays");
+            return Err(self.source.error(array.place(), what, accepted));
+        }
+        Ok(Array { tasks, running_max: array.max_running.map(|running| running.value.0) })
     }
 
     /// The first moment that it may start at, and the last.
@@ -205,33 +253,9 @@ impl JobFile {
         said.into_iter().flatten().next()
     }
 
-    /// The gangs of the job: one, as many as a service has replicas, or as many as the array has tasks, each told which
-    /// it is.
-    pub(crate) fn tasks(&self, gang: Gang) -> Result<Vec<Gang>, SpecError> {
-        let Some(array) = self.array else { return Ok(self.replicas(gang)) };
-        let (size, place) = (array.size.value.0, array.size.place);
-        if size > ARRAY_MAX {
-            let accepted = format!("at most {ARRAY_MAX}; submit several arrays");
-            return Err(self.source.error(place, format!("{size} tasks"), accepted));
-        }
-        let each = serde_json::to_vec(&gang).map_or(usize::MAX, |json| json.len());
-        let together = each.saturating_mul(size as usize);
-        if together > ARRAY_BYTES_MAX {
-            let what = format!("{size} tasks take {together} bytes together");
-            let accepted = format!("at most {ARRAY_BYTES_MAX}; keep large values in a file");
-            return Err(self.source.error(place, what, accepted));
-        }
-        let task = |index: u32| {
-            let mut task = gang.clone();
-            let roles = task.roles.iter_mut().filter_map(|role| role.program.as_mut());
-            for program in std::iter::once(&mut task.program).chain(roles) {
-                // The user's own variables win.
-                for (name, number) in [(ARRAY_INDEX_ENV, index), (ARRAY_SIZE_ENV, size)] {
-                    program.env.entry(name.to_owned()).or_insert_with(|| number.to_string());
-                }
-            }
-            task
-        };
-        Ok((0..size).map(task).collect())
+    /// The descriptions of the gangs of the job: one that all tasks of an array share, or as many as a service has
+    /// replicas.
+    pub(crate) fn tasks(&self, gang: Gang) -> Vec<Gang> {
+        if self.array.is_some() { vec![gang] } else { self.replicas(gang) }
     }
 }

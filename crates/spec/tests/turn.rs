@@ -6,8 +6,8 @@ mod common;
 
 use common::context;
 use phalanx_model::{
-    After, Array, ClassName, EndOf, FailureClass, Gang, Job, JobId, LevelName, Preempt, PreemptMode,
-    Replicas, Target, Timestamp, Turn,
+    After, Array, ClassName, EndOf, FailureClass, Job, JobId, LevelName, Preempt, PreemptMode, Replicas,
+    Target, Timestamp, Turn,
 };
 use phalanx_spec::{JobFile, SpecError, SubmitContext, SubmitFlags};
 
@@ -57,13 +57,13 @@ fn every_field_reaches_the_model() {
         after: vec![after(12, EndOf::Success), after(13, EndOf::Any), after(14, EndOf::Failure)],
         begins_at: Some(Timestamp(1_000 + 2 * HOUR_MS)),
         deadline: Some(Timestamp(24 * HOUR_MS)),
-        array: Some(Array { running_max: Some(2) }),
+        array: Some(Array { tasks: phalanx_model::Tasks::first(3), running_max: Some(2) }),
         takes_spot: true,
         service: None,
     };
     assert_eq!(job.turn, turn);
     assert_eq!(job.policy.preempt, Preempt { mode: PreemptMode::Cancel, is_pinned: true });
-    assert_eq!(job.gangs.len(), 3);
+    assert_eq!((job.gangs.len(), job.gang_count()), (1, 3));
     assert!(job.gangs.iter().all(|gang| (gang.min, gang.size, gang.max) == (4, 8, 16)));
 }
 
@@ -115,31 +115,43 @@ fn flags_say_the_same_as_files_and_win() {
 }
 
 #[test]
-fn tasks_are_equal_but_for_their_number() {
-    let job = job("array: 2%1\nlaunch: mpi\nenv: {A: b}\nroles: {ps: {run: y}, plain: {}}");
-    let [first, second] = job.gangs.as_slice() else { panic!("{} gangs", job.gangs.len()) };
-    let index = |gang: &Gang, role: Option<usize>| {
-        let env = &gang.program_of(role).env;
-        (env["PHALANX_ARRAY_INDEX"].clone(), env["PHALANX_ARRAY_SIZE"].clone(), env["A"].clone())
+fn tasks_share_one_description_and_have_numbers() {
+    let of = |text: &str| {
+        let job = job(&format!("array: {text}"));
+        assert_eq!(job.gangs.len(), 1, "{text}");
+        let array = job.turn.array.clone().unwrap();
+        let last = job.task_number(job.gang_count() - 1).unwrap();
+        (array.tasks.to_string(), job.gang_count(), last, array.running_max)
     };
-    for role in [None, Some(0), Some(1)] {
-        assert_eq!(index(first, role), ("0".to_owned(), "2".to_owned(), "b".to_owned()));
-        assert_eq!(index(second, role), ("1".to_owned(), "2".to_owned(), "b".to_owned()));
-    }
-    let mut same = second.clone();
-    same.program.env.clone_from(&first.program.env);
-    same.roles.clone_from(&first.roles);
-    assert_eq!(same, *first);
-    let own = self::job("array: 2\nenv: {PHALANX_ARRAY_INDEX: 7}").gangs.remove(1).program.env;
-    assert_eq!(own["PHALANX_ARRAY_INDEX"], "7", "the user's own variables win");
-    assert!(!self::job("").gangs[0].program.env.contains_key("PHALANX_ARRAY_INDEX"));
+    assert_eq!(of("3"), ("0-2".to_owned(), 3, 2, None));
+    assert_eq!(of("100000%32"), ("0-99999".to_owned(), 100_000, 99_999, Some(32)));
+    assert_eq!(of("1-100:3"), ("1-100:3".to_owned(), 34, 100, None));
+    assert_eq!(of("1,4,7-9%2"), ("1-7:3,8-9".to_owned(), 5, 9, Some(2)));
+    assert_eq!(of("7-7"), ("7".to_owned(), 1, 7, None));
+    assert_eq!(of("{tasks: \"1-9:4\", max_running: 2}"), ("1-9:4".to_owned(), 3, 9, Some(2)));
+    assert_eq!(of("{tasks: 5}"), ("5".to_owned(), 1, 5, None));
+    assert_eq!(of("{size: 5}").1, 5);
+    let bytes = serde_json::to_vec(&job("array: 100000%32")).unwrap().len();
+    assert!(bytes < 4_096, "{bytes} bytes");
 }
 
 #[test]
-fn arrays_are_bounded() {
-    assert_eq!(job("array: 10000").gangs.len(), 10_000);
-    let error = read(&format!("array: 2000\nenv: {{A: {}}}", "x".repeat(10_000))).unwrap_err();
-    assert!(error.what().contains("together"), "{error}");
+fn arrays_that_cannot_be_read_say_why() {
+    for (text, what) in [
+        ("9-3", "the range 9-3 runs backwards"),
+        ("1-9:0", "the range 1-9:0 has the step 0"),
+        ("1-5,4", "task 4 is named twice"),
+        ("1,x", "\"x\" is no number of a task"),
+        ("0-100000", "more than 100000 tasks"),
+        ("100001", "100001 tasks"),
+        ("{max_running: 2}", "an array needs either `size` or `tasks`"),
+        ("{size: 2, tasks: 3-4}", "an array needs either `size` or `tasks`"),
+    ] {
+        let error = read(&format!("array: {text}")).unwrap_err().to_string();
+        assert!(error.contains(what), "{text}: {error}");
+    }
+    let error = read("array: 20000\nranks: 2\nelastic: {min: 1}").unwrap_err().to_string();
+    assert!(error.contains("20000 tasks that change their size"), "{error}");
 }
 
 #[test]
@@ -172,7 +184,7 @@ fn a_service_has_a_gang_for_each_replica_and_restarts_them() {
     let target = Target { settle_ms: 60_000, ..Target::new("tokens", 700) };
     let spread = Some(LevelName::new("node").unwrap());
     let service = Replicas { min: 1, target: Some(target), spread, surge: 2, numbers: Vec::new() };
-    assert_eq!((job.gangs.len(), service.most(job.gangs.len())), (6, 4));
+    assert_eq!((job.gangs.len(), service.most(job.gang_count())), (6, 4));
     assert_eq!(job.turn.service, Some(service));
     assert!(job.gangs.iter().all(|gang| *gang == job.gangs[0]));
     assert_eq!((job.policy.retry.max, job.policy.retry.on.len()), (u32::MAX, FailureClass::ALL.len()));

@@ -2,7 +2,7 @@
 
 use phalanx_model::{
     Advisory, After, Array, ClassName, EndOf, FailureClass, Gang, Job, JobId, JobName, LevelName, Owner,
-    Policy, PreemptMode, QueueName, Replicas, Retry, Target, Timestamp, Turn,
+    Policy, PreemptMode, QueueName, Replicas, Retry, Target, Tasks, Timestamp, Turn,
 };
 
 /// A job of one gang, submitted at its number, without retries or time limit.
@@ -135,9 +135,9 @@ impl JobBuilder {
 
     /// An array of tasks like the job's first gang, with the most tasks that run at once.
     #[must_use]
-    pub fn array(mut self, tasks: usize, running_max: Option<u32>) -> Self {
-        self.0.gangs = vec![self.0.gangs[0].clone(); tasks];
-        self.0.turn.array = Some(Array { running_max });
+    pub fn array(mut self, tasks: u32, running_max: Option<u32>) -> Self {
+        self.0.gangs.truncate(1);
+        self.0.turn.array = Some(Array { tasks: Tasks::first(tasks), running_max });
         self
     }
 

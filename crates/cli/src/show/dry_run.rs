@@ -42,7 +42,7 @@ pub(crate) fn page(page: &Page, dry_run: &DryRun<'_>) -> String {
 }
 
 fn heading(job: &Job, report: &Report) -> String {
-    let gang = job.gangs.get(usize::from(report.gang.index));
+    let gang = job.gang_at(report.gang.index);
     let size = gang.map_or(0, |g| u64::from(g.size));
     let devices = gang.map_or_else(String::new, |g| asked::gpus(&g.needs, size) + &asked::roles(g));
     let together = gang.filter(|g| !g.topology.segments.is_empty());

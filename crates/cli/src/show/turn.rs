@@ -38,12 +38,12 @@ pub(super) fn fields(text: &mut String, page: &Page, job: &Job) {
             &format!("of no use if it has not started by {} ({})", page.date(at), page.ahead(at)),
         );
     }
-    if let Some(array) = turn.array {
-        let tasks = count(job.gangs.len() as u64, "task");
+    if let Some(array) = &turn.array {
+        let tasks = count(u64::from(job.gang_count()), "task");
         say("array", &array.running_max.map_or(tasks.clone(), |max| format!("{tasks}, {max} at once")));
     }
     if let Some(service) = &turn.service {
-        say("service", &replicas(service, service.most(job.gangs.len())));
+        say("service", &replicas(service, service.most(job.gang_count())));
     }
     if let Some(ms) = job.policy.idle_limit_ms {
         say("session", &format!("ends when nobody used it for {}", span(ms)));

@@ -479,7 +479,7 @@ pub fn preempted() -> JobView {
         after: vec![After { job: JobId(2), end: EndOf::Any }, After { job: JobId(3), end: EndOf::Success }],
         begins_at: Some(ago(3600)),
         deadline: Some(Timestamp(NOW.0 + 86_400_000)),
-        array: Some(Array { running_max: Some(2) }),
+        array: Some(Array { tasks: phalanx_model::Tasks::default(), running_max: Some(2) }),
         takes_spot: true,
         service: None,
     };
@@ -499,7 +499,7 @@ pub fn preempted() -> JobView {
 
 /// Three of at most four replicas are wanted, and two run.
 pub fn service() -> JobView {
-    let gang = |index: u16, phase| GangView {
+    let gang = |index: u32, phase| GangView {
         id: JobId(9).gang(index),
         phase: Some(phase),
         placement: (index < 2).then(|| placement(&[("gpu-1", 0..2)], "node")),

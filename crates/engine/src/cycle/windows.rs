@@ -12,7 +12,7 @@ use crate::queueing::longest_ms;
 use crate::queueing::{RequestClassId, RequestKey};
 
 /// Represents the end of a window among the ends of gangs: no job has so many gangs.
-pub(super) const A_WINDOW: GangId = JobId(0).gang(u16::MAX);
+pub(super) const A_WINDOW: GangId = JobId(0).gang(u32::MAX);
 
 impl Cycle<'_> {
     /// Closes the nodes from which windows bar the gangs of a request class, if they start now.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use phalanx_model::{
     DEVICES_PER_NODE_MAX, Gang, Job, LevelName, MEMBERS_PER_GANG_MAX, Needs, Rejection, Replicas, Role,
-    Segment,
+    Segment, TASKS_MAX,
 };
 
 use super::Ledger;
@@ -14,8 +14,8 @@ use crate::placement::{best_fit, check_grid, refused_part, refused_slice};
 
 /// Longest lead, grace and start deadline: every gang that holds devices must be stoppable. One day.
 const STOP_MS_MAX: u64 = 24 * 3600 * 1000;
-/// Gangs per job; a larger array is several jobs.
-const GANGS_PER_JOB_MAX: usize = 10_000;
+/// Gangs of a job that each have a description of their own, as elastic tasks of an array do.
+const GANGS_PER_JOB_MAX: u32 = 10_000;
 /// Nodes that a gang may name: all of the largest cluster.
 const NODES_NAMED_MAX: usize = 100_000;
 /// Nested segments: more than there are levels.
@@ -61,10 +61,7 @@ pub(crate) fn admit(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
             ),
         ));
     }
-    if job.gangs.is_empty() || job.gangs.len() > GANGS_PER_JOB_MAX {
-        let why = format!("a job has 1 to {GANGS_PER_JOB_MAX} gangs, and this job has {}", job.gangs.len());
-        return Err(bad("gangs", why));
-    }
+    admit_count(job)?;
     admit_turn(ledger, job)?;
     admit_to_queue(ledger, job)?;
     let policy = &job.policy;
@@ -79,6 +76,25 @@ pub(crate) fn admit(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
     }
     let mut unknown = job.gangs.iter().filter(|gang| !ledger.is_known_to_fit(gang));
     unknown.try_for_each(|gang| admit_gang(ledger, gang))
+}
+
+/// Checks the number of gangs, and of descriptions of gangs.
+fn admit_count(job: &Job) -> Result<(), Rejection> {
+    let is_elastic = job.gangs.first().is_some_and(Gang::is_elastic);
+    let is_shared = job.turn.array.is_some() && job.gangs.len() == 1 && !is_elastic;
+    let most = if is_shared { TASKS_MAX } else { GANGS_PER_JOB_MAX };
+    let gangs = job.gang_count();
+    if gangs == 0 || gangs > most {
+        let why = format!("a job has 1 to {most} gangs, and this job has {gangs}");
+        return Err(bad("gangs", why));
+    }
+    let tasks = job.turn.array.as_ref().map(|array| &array.tasks).filter(|tasks| !tasks.is_empty());
+    match tasks.filter(|tasks| tasks.count() != gangs) {
+        Some(tasks) => {
+            Err(bad("array", format!("{} tasks do not match {gangs} descriptions", tasks.count())))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Checks the settings of a job that order it.
@@ -106,7 +122,7 @@ fn admit_turn(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
     if job.turn.deadline.is_some_and(|deadline| deadline <= ledger.now()) {
         return Err(bad("deadline", "has passed already"));
     }
-    if job.turn.array.is_some_and(|array| array.running_max == Some(0)) {
+    if job.turn.array.as_ref().is_some_and(|array| array.running_max == Some(0)) {
         return Err(bad("array", "at least one task must be allowed to run"));
     }
     job.turn.service.as_ref().map_or(Ok(()), |service| admit_service(ledger, job, service))
@@ -114,7 +130,7 @@ fn admit_turn(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
 
 /// Checks the replicas of a service.
 fn admit_service(ledger: &Ledger, job: &Job, service: &Replicas) -> Result<(), Rejection> {
-    let (most, surge) = (service.most(job.gangs.len()), service.surge);
+    let (most, surge) = (service.most(job.gang_count()), service.surge);
     if service.min == 0 || service.min > most || job.gangs.len() > REPLICAS_MAX {
         let why =
             format!("1 ≤ min {} ≤ max {most} ≤ {REPLICAS_MAX} − surge {surge} does not hold", service.min);
@@ -168,8 +184,8 @@ pub(super) fn admit_to_queue(ledger: &Ledger, job: &Job) -> Result<(), Rejection
         let Some(queue) = &node.queue else { continue };
         let caps = &queue.caps;
         // At first only the minimum of a service is pending.
-        let own = job.turn.service.as_ref().map_or(job.gangs.len() as u64, |service| service.min.into());
-        let waiting = u64::from(node.pending) + own;
+        let own = job.turn.service.as_ref().map_or(job.gang_count(), |service| service.min);
+        let waiting = u64::from(node.pending) + u64::from(own);
         if let Some(most) = caps.pending_max.filter(|most| waiting > u64::from(*most)) {
             return Err(bad(
                 "queue",

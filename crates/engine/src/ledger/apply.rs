@@ -3,7 +3,7 @@
 
 use phalanx_model::{
     Admin, Change, EffectId, Ending, Exit, FailureClass, GangId, GangRecord, Input, Job, JobId, Levels,
-    MemberId, MemberState, Outcome, Phase, StopCause,
+    MemberId, MemberState, Outcome, Phase, Progress, StopCause,
 };
 
 use super::array::Admitted;
@@ -126,11 +126,11 @@ impl Ledger {
         if self.fitting.len() < FITTING_MAX {
             self.fitting.extend(job.gangs.iter().map(RequestKey::gang_of));
         }
-        let fresh = |index: u16| GangRecord {
+        let fresh = |id: GangId| GangRecord {
             phase: Phase::Pending { not_before: job.submitted_at.min(self.now) },
-            ..GangRecord::pending(job.id.gang(index), self.now)
+            ..GangRecord::pending(id, self.now)
         };
-        let gangs = (0..job.gangs.len()).filter_map(|i| u16::try_from(i).ok()).map(fresh).collect();
+        let gangs = job.gang_ids().map(fresh).collect();
         let mut taken = job.clone();
         self.cap_time_limit(&mut taken);
         self.set_delays(&mut taken);
@@ -147,17 +147,21 @@ impl Ledger {
         if let Some(key) = &job.key {
             self.keys.insert((job.owner.uid, key.clone()), id);
         }
-        let ended = gangs.iter().all(GangRecord::is_finished);
+        let ending = ending_of(&gangs);
         let failed = gangs
             .iter()
             .any(|r| matches!(&r.phase, Phase::Finished { ending, .. } if *ending != Ending::Succeeded));
         let active: Vec<GangId> = gangs.iter().filter(|r| !r.is_finished()).map(|r| r.id).collect();
-        for after in job.turn.after.iter().filter(|after| self.jobs.get(&after.job).is_some_and(|e| !e.ended))
+        for after in job
+            .turn
+            .after
+            .iter()
+            .filter(|after| self.jobs.get(&after.job).is_some_and(|e| e.ending.is_none()))
         {
             self.dependents.entry(after.job).or_default().insert(id);
         }
-        let admitted = Admitted::of(&job, &gangs);
-        self.jobs.insert(id, Entry { job, gangs, ended, failed, admitted });
+        let (admitted, progress) = (Admitted::of(&job, &gangs), Progress::of(&gangs));
+        self.jobs.insert(id, Entry { job, gangs, ending, progress, failed, admitted });
         for gang in active {
             self.active.insert(gang);
             self.adopt_service(gang);
@@ -182,10 +186,9 @@ impl Ledger {
         if self.jobs.get(&job.id).is_some_and(known) {
             return;
         }
-        let matching = gangs.len() == job.gangs.len()
-            && gangs.iter().enumerate().all(|(i, r)| {
-                r.id.job == job.id
-                    && usize::from(r.id.index) == i
+        let matching = gangs.len() == job.gang_ids().len()
+            && gangs.iter().zip(job.gang_ids()).all(|(r, id)| {
+                r.id == id
                     && (!r.holds_capacity() || r.placement.is_some())
                     && (!r.is_pending() || r.placement.is_none())
                     && (r.is_pending() || r.reserved.is_none())
@@ -202,7 +205,7 @@ impl Ledger {
         self.serving.extend(serving);
         self.enter(job.clone(), gangs.to_vec());
         self.replan = true;
-        if self.jobs.get(&job.id).is_some_and(|entry| entry.ended) {
+        if self.jobs.get(&job.id).is_some_and(|entry| entry.ending.is_some()) {
             self.tell_dependents(job.id, out);
         }
     }
@@ -232,7 +235,7 @@ impl Ledger {
 
     fn forget_finished(&mut self, job: JobId, out: &mut Outcome) {
         match self.jobs.get(&job) {
-            Some(entry) if entry.ended => self.forget_job(job),
+            Some(entry) if entry.ending.is_some() => self.forget_job(job),
             Some(_) => refuse(out, format!("forgetting job {job}"), "it has not ended"),
             None => {}
         }
@@ -324,6 +327,15 @@ impl Ledger {
             self.member_exited(gang, rank, &exit, out);
         }
     }
+}
+
+/// How a job with these records ended; `None` if a gang has not.
+pub(super) fn ending_of(gangs: &[GangRecord]) -> Option<Ending> {
+    let endings = gangs.iter().filter_map(|r| match &r.phase {
+        Phase::Finished { ending, .. } => Some(ending),
+        _ => None,
+    });
+    gangs.iter().all(GangRecord::is_finished).then(|| Ending::of_job(endings))
 }
 
 /// Facts that need no tree that is up to date: a thousand of these facts rebuild the tree once.

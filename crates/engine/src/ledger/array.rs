@@ -1,6 +1,6 @@
 //! Arrays: their tasks start in the order of their numbers, a limited number at once.
 
-use phalanx_model::{GangId, GangRecord, Job, JobId};
+use phalanx_model::{Ending, GangId, GangRecord, Job, JobId, Phase, Progress};
 
 use super::{Entry, Ledger};
 
@@ -18,7 +18,7 @@ pub(super) struct Admitted {
 impl Admitted {
     /// The progress of an array that limits its tasks; `gangs` are in the order of their numbers.
     pub(super) fn of(job: &Job, gangs: &[GangRecord]) -> Option<Self> {
-        let most = job.turn.array?.running_max?;
+        let most = job.turn.array.as_ref()?.running_max?;
         let mut count = to_u32(gangs.iter().filter(|gang| gang.holds_capacity()).count());
         let mut below = 0;
         for gang in gangs {
@@ -26,13 +26,13 @@ impl Admitted {
                 break;
             }
             count += u32::from(gang.is_pending());
-            below = u32::from(gang.id.index) + 1;
+            below = gang.id.index + 1;
         }
         Some(Self { most, below, count })
     }
 
     const fn admits(&self, task: GangId) -> bool {
-        (task.index as u32) < self.below
+        task.index < self.below
     }
 }
 
@@ -58,6 +58,63 @@ impl Ledger {
         self.admit_tasks(task.job);
     }
 
+    /// Writes the phase of a gang, and counts it among those of its job.
+    pub(super) fn write_phase(&mut self, gang: GangId, phase: Phase) {
+        let Some(entry) = self.jobs.get_mut(&gang.job) else { return };
+        let Some(record) = entry.gangs.get_mut(gang.index as usize) else { return };
+        entry.progress.uncount(&record.phase);
+        record.phase = phase;
+        entry.progress.count(record);
+    }
+
+    /// The gangs of a job by phase.
+    pub(crate) fn progress(&self, job: JobId) -> Option<Progress> {
+        Some(self.jobs.get(&job)?.progress)
+    }
+
+    /// How a job ended, once all of its gangs have.
+    pub(crate) fn ending(&self, job: JobId) -> Option<&Ending> {
+        self.jobs.get(&job)?.ending.as_ref()
+    }
+
+    /// Gangs of a job that have not ended, in the order of their indices.
+    pub(crate) fn active_of(&self, job: JobId) -> impl Iterator<Item = &GangRecord> {
+        self.active.range(job.gang(0)..=job.gang(u32::MAX)).filter_map(|id| self.record(*id))
+    }
+
+    /// A gang is pending no longer, so its own reason is of no interest. The reason of an array is now that of another
+    /// task.
+    pub(super) fn refresh_after(&mut self, gang: GangId) {
+        if self.is_task(gang.job) {
+            self.refresh.insert(gang);
+        } else {
+            self.refresh.remove(&gang);
+        }
+    }
+
+    pub(super) fn is_task(&self, job: JobId) -> bool {
+        self.job(job).is_some_and(|job| job.turn.array.is_some())
+    }
+
+    /// Gangs whose reasons are reported, of those whose reasons may have changed: of an array the first pending task
+    /// alone, because an array may have a hundred thousand pending tasks and its tasks are equal.
+    pub(super) fn take_refreshed(&mut self) -> Vec<GangId> {
+        let mut refreshed: Vec<GangId> = std::mem::take(&mut self.refresh).into_iter().collect();
+        let mut told = None;
+        refreshed.retain_mut(|gang| {
+            if told == Some(gang.job) {
+                return false;
+            }
+            if !self.is_task(gang.job) {
+                return true;
+            }
+            told = Some(gang.job);
+            let first = self.active_of(gang.job).find(|record| record.is_pending());
+            first.map(|record| *gang = record.id).is_some()
+        });
+        refreshed
+    }
+
     /// Lets no more tasks of an array start.
     pub(super) fn end_array(&mut self, job: JobId) {
         if let Some(entry) = self.jobs.get_mut(&job) {
@@ -73,12 +130,12 @@ impl Ledger {
     fn admit_tasks(&mut self, job: JobId) {
         while let Some(admitted) = self.jobs.get(&job).and_then(|entry| entry.admitted)
             && admitted.count < admitted.most
-            && let Ok(from) = u16::try_from(admitted.below)
-            && let Some(task) = self.active.range(job.gang(from)..=job.gang(u16::MAX)).next().copied()
+            && let Some(task) =
+                self.active.range(job.gang(admitted.below)..=job.gang(u32::MAX)).next().copied()
         {
             let is_pending = self.record(task).is_some_and(GangRecord::is_pending);
             if let Some(admitted) = self.admitted_mut(job) {
-                admitted.below = u32::from(task.index) + 1;
+                admitted.below = task.index + 1;
                 admitted.count += u32::from(is_pending);
             }
             if is_pending && self.pending.place_of(task).is_none() {

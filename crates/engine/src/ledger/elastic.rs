@@ -138,9 +138,11 @@ impl Ledger {
 
     /// Sets the number of members of an elastic gang.
     pub(super) fn set_size(&mut self, id: GangId, size: u32) {
-        let gang = self.jobs.get_mut(&id.job).and_then(|e| e.job.gangs.get_mut(usize::from(id.index)));
-        if let Some(gang) = gang.filter(|gang| gang.is_elastic()) {
-            gang.size = size.clamp(gang.min, gang.max);
+        let Some(gang) = self.gang(id).filter(|gang| gang.is_elastic()) else { return };
+        let (before, size) = (gang.size, size.clamp(gang.min, gang.max));
+        let job = self.jobs.get_mut(&id.job).filter(|_| size != before);
+        if let Some(gang) = job.and_then(|entry| entry.job.gang_mut(id.index)) {
+            gang.size = size;
         }
     }
 

@@ -12,14 +12,12 @@ use phalanx_model::{
 };
 
 use super::Ledger;
-use super::apply::refuse;
+use super::apply::{ending_of, refuse};
 
 impl Ledger {
     pub(super) fn set_phase(&mut self, gang: GangId, phase: Phase) {
         self.count_service(gang);
-        if let Some(record) = self.record_mut(gang) {
-            record.phase = phase;
-        }
+        self.write_phase(gang, phase);
         self.note_exits(gang);
         self.note_shield(gang);
         self.retime(gang);
@@ -39,12 +37,11 @@ impl Ledger {
     fn begin_attempt(&mut self, gang: GangId, placement: &Placement, deadline: Timestamp) -> u32 {
         self.reasons.remove(&gang);
         self.unavailable.remove(&gang);
-        self.refresh.remove(&gang);
+        self.refresh_after(gang);
         let mut attempt = 0;
         if let Some(record) = self.record_mut(gang) {
             record.attempt = record.attempt.saturating_add(1);
             attempt = record.attempt;
-            record.phase = Phase::Starting { deadline };
             record.placement = Some(placement.clone());
             record.reserved = None;
             record.resize = None;
@@ -56,6 +53,7 @@ impl Ledger {
             record.members =
                 placement.slots.iter().map(|_| MemberRecord { state: MemberState::Requested }).collect();
         }
+        self.write_phase(gang, Phase::Starting { deadline });
         self.set_size(gang, u32::try_from(placement.slots.len()).unwrap_or(u32::MAX));
         self.holder_key(gang, placement);
         self.call_off_shrinks_for(gang);
@@ -308,12 +306,12 @@ impl Ledger {
                 let nodes: BTreeSet<NodeName> = slots.map(|slot| slot.node.clone()).collect();
                 record.pinned = nodes.into_iter().collect();
             }
-            record.phase = Phase::Pending { not_before };
             record.pending_since = now;
             record.placement = None;
             record.members.clear();
             failures = record.failures;
         }
+        self.write_phase(gang, Phase::Pending { not_before });
         self.count_members(gang);
         self.retime(gang);
         self.note_end(gang);
@@ -357,7 +355,7 @@ impl Ledger {
         self.preempted.clear();
         self.reasons.remove(&gang);
         self.unavailable.remove(&gang);
-        self.refresh.remove(&gang);
+        self.refresh_after(gang);
         self.pending.delist(&mut self.queues, gang);
         self.drop_reservation(gang);
         self.count_members(gang);
@@ -377,15 +375,13 @@ impl Ledger {
     /// Ends a job with its gangs: all succeeded, or the first gang that did not succeed stops the others.
     fn settle_job(&mut self, gang: GangId, ending: Ending, out: &mut Outcome) {
         let job = gang.job;
-        let mut others = self.active.range(job.gang(0)..=job.gang(u16::MAX)).copied();
+        let mut others = self.active.range(job.gang(0)..=job.gang(u32::MAX)).copied();
         let Some(entry) = self.jobs.get_mut(&job) else { return };
         let Some(next) = others.next() else {
-            if !std::mem::replace(&mut entry.ended, true) {
-                let endings = entry.gangs.iter().filter_map(|r| match &r.phase {
-                    Phase::Finished { ending, .. } => Some(ending),
-                    _ => None,
-                });
-                let ending = Ending::of_job(endings);
+            if entry.ending.is_none()
+                && let Some(ending) = ending_of(&entry.gangs)
+            {
+                entry.ending = Some(ending.clone());
                 out.changes.push(Change::JobFinished { job, ending });
                 self.tell_dependents(job, out);
             }

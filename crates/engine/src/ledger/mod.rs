@@ -32,8 +32,8 @@ mod wait;
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
-    CostTable, Effect, EffectId, Epoch, Gang, GangId, GangRecord, Job, JobId, LevelName, Levels, Node,
-    NodeName, Order, Outcome, Phase, Reason, Timestamp, Wake,
+    CostTable, Effect, EffectId, Ending, Epoch, Gang, GangId, GangRecord, Job, JobId, LevelName, Levels,
+    Node, NodeName, Order, Outcome, Phase, Progress, Reason, Timestamp, Wake,
 };
 
 use crate::cluster::{Free, Hardware, Pick, Shapes, Space, Tree};
@@ -53,7 +53,10 @@ pub(crate) use wait::known_end;
 pub(crate) struct Entry {
     pub(crate) job: Job,
     pub(crate) gangs: Vec<GangRecord>,
-    ended: bool,
+    /// How the job ended, once all of its gangs have.
+    ending: Option<Ending>,
+    /// Its gangs by phase.
+    progress: Progress,
     /// A gang of the job failed, and so the others were stopped.
     failed: bool,
     /// The progress of an array that limits how many of its tasks run at once.
@@ -280,11 +283,11 @@ impl Ledger {
     }
 
     pub(crate) fn record(&self, id: GangId) -> Option<&GangRecord> {
-        self.jobs.get(&id.job)?.gangs.get(usize::from(id.index))
+        self.jobs.get(&id.job)?.gangs.get(id.index as usize)
     }
 
     pub(crate) fn gang(&self, id: GangId) -> Option<&Gang> {
-        self.jobs.get(&id.job)?.job.gangs.get(usize::from(id.index))
+        self.jobs.get(&id.job)?.job.gang_at(id.index)
     }
 
     pub(crate) fn active(&self) -> impl Iterator<Item = (&Job, &Gang, &GangRecord)> {
@@ -364,7 +367,7 @@ impl Ledger {
     }
 
     fn record_mut(&mut self, id: GangId) -> Option<&mut GangRecord> {
-        self.jobs.get_mut(&id.job)?.gangs.get_mut(usize::from(id.index))
+        self.jobs.get_mut(&id.job)?.gangs.get_mut(id.index as usize)
     }
 
     /// Lends the state that a cycle works on, while it plans.

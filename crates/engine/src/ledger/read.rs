@@ -38,8 +38,8 @@ impl Facts for Ledger {
     }
 
     fn known(&self, id: GangId) -> Option<(&Gang, &GangRecord)> {
-        let (entry, at) = (self.jobs.get(&id.job)?, usize::from(id.index));
-        entry.job.gangs.get(at).zip(entry.gangs.get(at))
+        let entry = self.jobs.get(&id.job)?;
+        entry.job.gang_at(id.index).zip(entry.gangs.get(id.index as usize))
     }
 
     fn wanted(&self, id: GangId) -> Option<Cow<'_, Gang>> {

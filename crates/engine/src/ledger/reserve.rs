@@ -191,7 +191,7 @@ impl Ledger {
 
     /// Reports the reasons of gangs that are pending since this step, or whose reason changed.
     pub(crate) fn say_reasons(&mut self, out: &mut Outcome) {
-        for gang in std::mem::take(&mut self.refresh) {
+        for gang in self.take_refreshed() {
             if let Some(reason) = self.reason_of(gang).filter(|reason| *reason != Reason::None) {
                 self.set_reason(gang, reason, out);
             }

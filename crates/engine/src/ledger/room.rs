@@ -132,8 +132,7 @@ impl Ledger {
     }
 
     fn occupy(&mut self, gang: GangId, placement: &Placement) {
-        let Some(found) = self.jobs.get(&gang.job).and_then(|e| e.job.gangs.get(usize::from(gang.index)))
-        else {
+        let Some(found) = self.jobs.get(&gang.job).and_then(|e| e.job.gang_at(gang.index)) else {
             return;
         };
         let picks = self.tree.picks_of(placement, found);
@@ -149,7 +148,7 @@ impl Ledger {
         let Some(placement) = held else { return };
         self.discharge(gang);
         let picks = self.set_picks(gang, None);
-        if let Some(found) = self.jobs.get(&gang.job).and_then(|e| e.job.gangs.get(usize::from(gang.index))) {
+        if let Some(found) = self.jobs.get(&gang.job).and_then(|e| e.job.gang_at(gang.index)) {
             let picks = picks.unwrap_or_else(|| self.tree.picks_of(placement, found));
             self.space.give_back(&self.tree, &picks, found);
             self.space.load(&self.tree, &picks, found, false);

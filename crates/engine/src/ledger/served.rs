@@ -34,7 +34,7 @@ impl Ledger {
     /// Sets the level of a gang by its counted service. Returns whether the level changed.
     fn note_service(&mut self, id: GangId) -> bool {
         let Some(entry) = self.jobs.get(&id.job) else { return false };
-        let Some(record) = entry.gangs.get(usize::from(id.index)) else { return false };
+        let Some(record) = entry.gangs.get(id.index as usize) else { return false };
         let is_other = self.queues.note_service(&entry.job, id, record.served);
         self.note_shield(id);
         is_other

@@ -114,7 +114,7 @@ impl Ledger {
     /// Whether as many replicas as may run come before this replica. Replicas that have ended do not count.
     pub(super) fn rests(&self, job: &Job, gang: GangId) -> Option<Reason> {
         let (service, replicas) = (job.turn.service.as_ref()?, self.replicas_of(job)?);
-        let all = self.active.range(job.id.gang(0)..=job.id.gang(u16::MAX));
+        let all = self.active.range(job.id.gang(0)..=job.id.gang(u32::MAX));
         let before = all.filter(|other| service.number(**other) < service.number(gang)).count();
         (before >= self.allowed(job, replicas)).then_some(Reason::ScaledIn { replicas })
     }
@@ -135,7 +135,7 @@ impl Ledger {
     pub(super) fn observe_service(&mut self, observed: &Service, out: &mut Outcome) {
         let what = || format!("replicas of job {}", observed.job);
         let Some(job) = self.job(observed.job) else { return refuse(out, what(), "no such job") };
-        let gangs = job.gangs.len();
+        let gangs = job.gang_count();
         match &job.turn.service {
             None => refuse(out, what(), "the job is not a service"),
             Some(service) if !(service.min..=service.most(gangs)).contains(&observed.replicas) => {
@@ -188,7 +188,8 @@ impl Ledger {
             return;
         };
         let load = self.load(job.id, observed.replicas, &target.metric);
-        let most = service.most(self.gangs_of(job.id).len()).max(service.min);
+        let gangs = u32::try_from(self.gangs_of(job.id).len()).unwrap_or(u32::MAX);
+        let most = service.most(gangs).max(service.min);
         let needed = load.replicas(observed.replicas, target).clamp(service.min, most);
         look(&mut observed.looks, needed, self.now, target.settle_ms);
         observed.replicas = observed.looks.first().map_or(needed, |look| look.replicas);

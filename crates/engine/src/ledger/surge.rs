@@ -103,7 +103,7 @@ impl Ledger {
     }
 
     fn has_leaving(&self, id: JobId) -> bool {
-        self.leaving.range(id.gang(0)..=id.gang(u16::MAX)).next().is_some()
+        self.leaving.range(id.gang(0)..=id.gang(u32::MAX)).next().is_some()
     }
 
     fn crew(&self, id: JobId) -> Option<Crew> {
@@ -157,7 +157,7 @@ impl Ledger {
             // A replica is protected by its number.
             seats.iter().for_each(|(of, _)| self.discharge(*of));
             if let Some(job) = self.jobs.get_mut(&id).map(|entry| &mut entry.job) {
-                let gangs = job.gangs.len();
+                let gangs = job.gang_count();
                 job.turn.service.iter_mut().for_each(|service| service.replace(gang, by, gangs));
             }
             for (of, placement) in &seats {

@@ -98,18 +98,11 @@ impl Ledger {
     /// Whether the wait for a job's end is over; `None` if that is not known. A forgotten job ended long ago.
     fn is_met(&self, job: JobId, end: EndOf) -> Option<bool> {
         let Some(entry) = self.jobs.get(&job) else { return Some(true) };
-        if !entry.ended {
-            return None;
-        }
-        let endings = entry.gangs.iter().filter_map(|r| match &r.phase {
-            Phase::Finished { ending, .. } => Some(ending),
-            _ => None,
-        });
-        let ending = Ending::of_job(endings);
+        let ending = entry.ending.as_ref()?;
         Some(match end {
             EndOf::Any => true,
-            EndOf::Success => ending == Ending::Succeeded,
-            EndOf::Failure => ending != Ending::Succeeded,
+            EndOf::Success => *ending == Ending::Succeeded,
+            EndOf::Failure => *ending != Ending::Succeeded,
         })
     }
 
@@ -147,7 +140,7 @@ impl Ledger {
 
     /// The gangs of a job that have not ended.
     pub(crate) fn gangs_of(&self, job: JobId) -> Vec<GangId> {
-        self.active.range(job.gang(0)..=job.gang(u16::MAX)).copied().collect()
+        self.active.range(job.gang(0)..=job.gang(u32::MAX)).copied().collect()
     }
 
     /// The queue of a job, in the present tree.

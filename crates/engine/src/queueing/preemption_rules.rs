@@ -140,7 +140,7 @@ impl Queues {
     pub(crate) fn has_served_more(&self, queue: QueueAt, rank: i32, level: u32) -> bool {
         let of_rank =
             |level, submitted_at, gang| HolderKey { rank: Reverse(rank), level, submitted_at, gang };
-        let last = of_rank(u32::MAX, Timestamp::MAX, GangId { job: JobId(u64::MAX), index: u16::MAX });
+        let last = of_rank(u32::MAX, Timestamp::MAX, GangId { job: JobId(u64::MAX), index: u32::MAX });
         let most = self.at(queue).holders.range(..=last).next_back().map(|(holder_key, _)| *holder_key);
         most.is_some_and(|holder_key| holder_key.rank == last.rank && holder_key.level > level)
     }

@@ -25,12 +25,12 @@ fn scale(world: &mut World, replicas: u32) {
     world.tell(&[Input::ServiceObserved { service }]);
 }
 
-fn replica(index: u16) -> GangId {
+fn replica(index: u32) -> GangId {
     JobId(1).gang(index)
 }
 
 /// Numbers of the replicas that run.
-fn running(world: &World) -> Vec<u16> {
+fn running(world: &World) -> Vec<u32> {
     let records = world.watched.records().into_iter().filter(|record| record.id.job == JobId(1));
     records.filter(|r| matches!(r.phase, Phase::Running { .. })).map(|record| record.id.index).collect()
 }

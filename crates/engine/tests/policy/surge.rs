@@ -15,7 +15,7 @@ fn web(replicas: u32, surge: u32) -> JobBuilder {
     job(1, gang(1).devices(2)).class("serving").service(replicas, replicas as usize).restarts().surge(surge)
 }
 
-fn replica(index: u16) -> GangId {
+fn replica(index: u32) -> GangId {
     JobId(1).gang(index)
 }
 
@@ -34,7 +34,7 @@ fn drain_by(name: &str, begins_at: Timestamp) -> Input {
     }
 }
 
-fn on(world: &World, index: u16) -> String {
+fn on(world: &World, index: u32) -> String {
     let placement = world.watched.record(replica(index)).placement.clone();
     placement.map(|placement| placement.slots[0].node.to_string()).unwrap_or_default()
 }

@@ -66,7 +66,7 @@ pub(super) fn launched(recovered: &Recovered) -> BTreeMap<GangId, Launched> {
     records(recovered)
         .filter(|(_, r)| r.holds_capacity())
         .filter_map(|(job, r)| {
-            let gang = job.gangs.get(usize::from(r.id.index))?;
+            let gang = job.gang_at(r.id.index)?;
             Some((r.id, Launched::of(gang, r.attempt)?))
         })
         .collect()

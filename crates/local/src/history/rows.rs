@@ -40,7 +40,7 @@ pub struct JobRow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttemptRow {
     pub job: JobId,
-    pub gang: u16,
+    pub gang: u32,
     /// Counts from 1.
     pub attempt: u32,
     pub started_at: Option<Timestamp>,
@@ -54,7 +54,7 @@ pub struct AttemptRow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberRow {
     pub job: JobId,
-    pub gang: u16,
+    pub gang: u32,
     pub attempt: u32,
     pub rank: u32,
     pub node: String,

@@ -40,7 +40,7 @@ pub(super) fn tell(
     daemon: &Daemon,
     peer: &Peer,
     wanted: &JobRef,
-    index: u16,
+    index: u32,
     news: News,
 ) -> Result<Answer, Failure> {
     let view = own(daemon, peer, wanted)?;
@@ -84,7 +84,11 @@ pub(super) fn tell(
             (used(id, at), detail)
         }
         News::Boundary => {
-            let is_elastic = view.gangs.get(usize::from(index)).is_some_and(|gang| gang.elastic.is_some());
+            let is_elastic = view
+                .gangs
+                .iter()
+                .find(|of_view| of_view.id == gang)
+                .is_some_and(|gang| gang.elastic.is_some());
             let size = if is_elastic { "may have another size from here" } else { "keeps its size" };
             let detail = format!("gang {gang} saved its work, and {size}");
             (Input::BoundaryReached { gang, at }, detail)

@@ -57,7 +57,7 @@ fn gangs(engine: &Engine) -> impl Iterator<Item = (&Job, &Gang, &GangRecord)> {
     let of_job = |(job, records): (_, _)| {
         let job: &Job = job;
         let records: &[GangRecord] = records;
-        job.gangs.iter().zip(records).map(move |(gang, record)| (job, gang, record))
+        job.each_gang().zip(records).map(move |(gang, record)| (job, gang, record))
     };
     engine.jobs().flat_map(of_job).filter(|(_, _, record)| !record.is_finished())
 }

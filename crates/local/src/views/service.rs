@@ -17,7 +17,7 @@ pub(super) fn service(
         wanted: engine.replicas(id)?,
         running: count(running),
         min: asked.min,
-        max: asked.most(records.len()),
+        max: asked.most(count(records.len())),
         has_target: asked.target.is_some(),
         is_set: engine.service(id).is_some_and(|service| service.is_set),
     })

@@ -61,7 +61,7 @@ impl World {
     fn cancel_impossible(&mut self) -> Result<bool, Failure> {
         let engine = self.engine();
         let says_so = |job: &Job| {
-            let mut gangs = (0..).zip(&job.gangs).map(|(index, _)| job.id.gang(index));
+            let mut gangs = job.gang_ids();
             gangs.any(|gang| matches!(engine.reason(gang), Some(Reason::BadConstraints { .. })))
         };
         let is_refused = |job: &Job| {
@@ -104,7 +104,7 @@ impl World {
         Ok(records
             .filter(|r| !(r.is_pending() && engine.reason(r.id).as_ref().is_some_and(&is_good)))
             .map(|r| {
-                let gang = engine.job(r.id.job).and_then(|job| job.gangs.get(usize::from(r.id.index)));
+                let gang = engine.job(r.id.job).and_then(|job| job.gang_at(r.id.index));
                 format!("{r:?}, {:?}, {gang:?}", engine.reason(r.id))
             })
             .collect())

@@ -61,14 +61,14 @@ impl Serving {
         if service.surge > 0 && rng.chance(30) {
             return node_of_one(engine, job, rng).map(|node| Input::DrainRequested { node });
         }
-        let max = u64::from(service.most(job.gangs.len()));
+        let max = u64::from(service.most(job.gang_count()));
         if rng.chance(30) {
             let replicas = u32::try_from(rng.between(service.min.into(), max)).unwrap_or(1);
             let service =
                 Service { job: job.id, replicas, looks: Vec::new(), is_set: replicas.is_multiple_of(2) };
             return Some(Input::ServiceObserved { service });
         }
-        let gang: GangId = job.id.gang(u16::try_from(rng.below(max)).unwrap_or(0));
+        let gang: GangId = job.id.gang(u32::try_from(rng.below(max)).unwrap_or(0));
         let value_milli = i64::try_from(rng.below(6_000)).unwrap_or(0) - 500;
         let metric = Metric { gang, name: METRIC.to_owned(), value_milli, at };
         Some(Input::MetricObserved { metric })

@@ -2,8 +2,8 @@
 
 use phalanx_model::{
     Advisory, After, Amounts, Array, Boost, Caps, ClassName, Delay, EndOf, Gang, Input, Job, JobId,
-    JobUpdate, Needs, PreemptMode, Queue, QueueName, QueueOrder, Reclaim, Resource, Settings, Timestamp,
-    Topology,
+    JobUpdate, Needs, PreemptMode, Queue, QueueName, QueueOrder, Reclaim, Resource, Settings, Tasks,
+    Timestamp, Topology,
 };
 use phalanx_scenario::Script;
 
@@ -184,10 +184,9 @@ impl Sharing {
             turn.after.push(After { job: *other, end: end.unwrap_or_default() });
         }
         if job.gangs.len() == 1 && rng.chance(12) {
-            let tasks = usize::try_from(rng.between(2, 4)).unwrap_or(2);
-            job.gangs = vec![job.gangs[0].clone(); tasks];
+            let tasks = Tasks::first(u32::try_from(rng.between(2, 4)).unwrap_or(2));
             let running_max = rng.chance(50).then(|| u32::try_from(rng.between(1, 2)).unwrap_or(1));
-            turn.array = Some(Array { running_max });
+            turn.array = Some(Array { tasks, running_max });
         }
         job.policy.preempt.mode = match rng.below(100) {
             0..8 => PreemptMode::Never,

@@ -70,8 +70,7 @@ impl World {
         if done_ms > *saved {
             *saved = done_ms;
             let job = self.engine.job(gang.job);
-            let is_elastic =
-                job.and_then(|job| job.gangs.get(usize::from(gang.index))).is_some_and(Gang::is_elastic);
+            let is_elastic = job.and_then(|job| job.gang_at(gang.index)).is_some_and(Gang::is_elastic);
             // What can change its size says so whenever its work is saved.
             let (boundary, saved) =
                 (Input::BoundaryReached { gang, at: until }, Input::GangCheckpointed { gang, at: until });

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use phalanx_model::{EndOf, JobId};
+use phalanx_model::{EndOf, JobId, TASKS_MAX, Tasks};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 use serde_saphyr::Spanned;
@@ -144,8 +144,10 @@ impl JsonSchema for AftersFile {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ArrayFields {
-    /// Number of tasks, at most 10000.
-    size: At<Count>,
+    /// Number of tasks, at most 100000. They count from 0.
+    size: Option<At<Count>>,
+    /// Numbers of the tasks, instead of `size`.
+    tasks: Option<At<Tasks>>,
     /// Tasks that hold capacity at once. Default: all.
     max_running: Option<At<Count>>,
 }
@@ -153,15 +155,19 @@ pub(crate) struct ArrayFields {
 impl TryFrom<ArrayFields> for ArrayFile {
     type Error = &'static str;
 
-    fn try_from(ArrayFields { size, max_running }: ArrayFields) -> Result<Self, &'static str> {
-        Ok(Self { size, max_running })
+    fn try_from(ArrayFields { size, tasks, max_running }: ArrayFields) -> Result<Self, &'static str> {
+        if size.is_some() == tasks.is_some() {
+            return Err(
+                "an array needs either `size` or `tasks`\n{size, max_running} or {tasks, max_running}",
+            );
+        }
+        Ok(Self { size, tasks, max_running })
     }
 }
 
 impl ShortOrLong for ArrayFile {
     type Fields = ArrayFields;
-    const EXPECTED: &'static str =
-        "a number of tasks, or with %N so many at once, such as 10 or 10%2, or {size, max_running}";
+    const EXPECTED: &'static str = "a number of tasks or their numbers, such as 10, 1-10:3 or 10%2 for 2 at once, or {size, max_running}";
     const IS_NUMBER: bool = true;
 
     fn short(text: &str) -> Result<Self, String> {
@@ -169,7 +175,8 @@ impl ShortOrLong for ArrayFile {
     }
 
     fn set_place(&mut self, place: Place) {
-        self.size.place = place;
+        self.size.iter_mut().for_each(|size| size.place = place);
+        self.tasks.iter_mut().for_each(|tasks| tasks.place = place);
         self.max_running.iter_mut().for_each(|running| running.place = place);
     }
 }
@@ -188,8 +195,13 @@ impl JsonSchema for ArrayFile {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let fields = ArrayFields::json_schema(generator);
         json_schema!({ "anyOf": [
-            { "type": "integer", "minimum": 1, "maximum": super::ARRAY_MAX },
-            { "type": "string", "description": "SIZE[%MAX_RUNNING]", "pattern": "^[0-9]+(%[0-9]+)?$", "examples": ["10%2"] },
+            { "type": "integer", "minimum": 1, "maximum": TASKS_MAX },
+            {
+                "type": "string",
+                "description": "SIZE[%MAX_RUNNING] or NUMBERS[%MAX_RUNNING]",
+                "pattern": "^[0-9]+(-[0-9]+(:[0-9]+)?)?(,[0-9]+(-[0-9]+(:[0-9]+)?)?)*(%[0-9]+)?$",
+                "examples": ["10%2", "1-10:3", "1,4,7-9%2"],
+            },
             fields,
         ]})
     }

@@ -55,7 +55,7 @@ impl State {
         let reasons = engine.reasons();
         let (mut runs, mut waits, mut resting) = (Vec::new(), Vec::new(), 0);
         for (job, records) in engine.jobs().filter(|(job, _)| is_asked(job.id)) {
-            for (gang, record) in job.gangs.iter().zip(records) {
+            for (gang, record) in job.each_gang().zip(records) {
                 let (name, queue) = (job.name.to_string(), job.queue.to_string());
                 let (id, devices) = (record.id, gang.device_count());
                 if let Some(placement) = record.placement.as_ref().filter(|_| record.holds_capacity()) {

@@ -234,7 +234,7 @@ impl<'a> Known<'a> {
         let job = JobFile::from_yaml(text, file).and_then(|file| file.into_job(context));
         let job = job.map_err(|error| CommandError::Input(error.to_string()))?;
         self.next_job = self.next_job.saturating_add(1);
-        let devices = job.gangs.iter().fold(0_u32, |sum, gang| sum.saturating_add(gang.device_count()));
+        let devices = job.each_gang().fold(0_u32, |sum, gang| sum.saturating_add(gang.device_count()));
         let limit = match job.policy.time_limit_ms {
             Some(ms) => phalanx_model::show::span(ms),
             None => "no time limit".to_owned(),
