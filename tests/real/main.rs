@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 mod accounts;
+mod arrays;
 mod calendar;
 mod changes;
 mod clocks;

@@ -27,6 +27,7 @@ impl Promises {
             | Input::SyncEnd { .. }
             | Input::JobSubmitted { .. }
             | Input::JobForgotten { .. }
+            | Input::TasksCancelRequested { .. }
             | Input::CancelRequested { .. }
             | Input::UsageObserved { .. }
             | Input::RunsObserved { .. }

@@ -39,6 +39,7 @@ pub struct Checker {
     pub(crate) nodes: BTreeMap<NodeName, Node>,
     pub(crate) jobs: BTreeMap<JobId, Job>,
     cancelled: BTreeSet<JobId>,
+    cancelled_tasks: BTreeSet<GangId>,
     /// The current or last attempt of each gang.
     pub(crate) attempts: BTreeMap<GangId, (u32, Attempt)>,
     last_effect: Option<EffectId>,
@@ -167,6 +168,13 @@ impl Checker {
                 }
             }
             Input::JobForgotten { job } => self.service.forget(|gang| gang.job == *job),
+            Input::TasksCancelRequested { job, tasks, .. } => {
+                let job = self.jobs.get(job).filter(|job| job.turn.array.is_some());
+                let ids = job.map(|job| {
+                    tasks.numbers().filter_map(|number| Some(job.id.gang(job.task_index(number)?)))
+                });
+                self.cancelled_tasks.extend(ids.into_iter().flatten());
+            }
             Input::CancelRequested { job, .. } if self.jobs.contains_key(job) => {
                 self.cancelled.insert(*job);
             }
@@ -399,7 +407,7 @@ impl Checker {
             found.push(Violation::UnknownGang { gang: id });
             return;
         };
-        if self.cancelled.contains(&id.job) {
+        if self.cancelled.contains(&id.job) || self.cancelled_tasks.contains(&id) {
             found.push(Violation::StartedAfterCancel { gang: id });
         }
         match self.attempts.get(&id) {

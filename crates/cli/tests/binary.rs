@@ -72,7 +72,7 @@ fn world(verb: &Verb) -> Vec<Answer> {
 }
 
 fn line(rank: u32, line: &str) -> Answer {
-    Answer::Log { rank, attempt: 1, line: line.to_owned() }
+    Answer::Log { task: None, rank, attempt: 1, line: line.to_owned() }
 }
 
 fn event(what: &str) -> Answer {

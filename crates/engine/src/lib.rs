@@ -193,6 +193,12 @@ impl Engine {
         self.ledger.ending(job)
     }
 
+    /// The records of the gangs of a job, in the order of their indices.
+    #[must_use]
+    pub fn records_of(&self, job: JobId) -> &[GangRecord] {
+        self.ledger.records_of(job)
+    }
+
     /// Gangs of a job that have not ended, in the order of their indices.
     pub fn active_of(&self, job: JobId) -> impl Iterator<Item = &GangRecord> {
         self.ledger.active_of(job)

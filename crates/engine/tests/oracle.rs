@@ -30,7 +30,7 @@ fn free_now(watched: &Watched) -> BTreeMap<NodeName, Amounts> {
     let held: Vec<_> = watched
         .engine
         .jobs()
-        .flat_map(|(job, records)| job.gangs.iter().zip(records))
+        .flat_map(|(job, records)| job.each_gang().zip(records))
         .filter_map(|(gang, record)| Some((gang, record.placement.as_ref()?)))
         .collect();
     oracle::free(watched.engine.nodes(), &held)

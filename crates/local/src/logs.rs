@@ -28,15 +28,17 @@ pub(crate) struct Log {
     pub(crate) path: PathBuf,
 }
 
-/// The logs of a job: of all ranks of the newest attempt, unless told otherwise.
+/// The logs of the wanted gangs of a job: of all ranks of the newest attempt, unless told otherwise.
 pub(crate) fn find(
     paths: &Paths,
     job: JobId,
+    is_wanted: impl Fn(u32) -> bool,
     rank: Option<u32>,
     attempt: Option<u32>,
 ) -> io::Result<Vec<Log>> {
     let mut found = Vec::new();
-    for (gang_dir, index) in numbered(&paths.job(job), "gang-")? {
+    let gangs = numbered(&paths.job(job), "gang-")?;
+    for (gang_dir, index) in gangs.into_iter().filter(|(_, index)| is_wanted(*index)) {
         let gang = job.gang(index);
         let attempts = numbered(&gang_dir, "attempt-")?;
         let wanted = attempt.or_else(|| attempts.iter().map(|(_, n)| *n).max());

@@ -248,7 +248,7 @@ impl Search<'_> {
         attempt: u32,
         is_released: bool,
     ) -> Option<GangRecord> {
-        let shown = view.and_then(|view| view.gangs.get(before.id.index as usize));
+        let shown = view.and_then(|view| view.gangs.iter().find(|gang| gang.id == before.id));
         let shown = shown.filter(|gang| gang.attempt == attempt && gang.placement.is_some());
         let placement = shown
             .and_then(|gang| gang.placement.clone())
@@ -314,9 +314,24 @@ fn held_before(gangs: &[GangRecord], gang: GangId, attempt: u32) -> Option<GangR
 /// A job as the history has it.
 fn job_of(view: &JobView) -> Option<(Job, Vec<GangRecord>)> {
     let job = (**view.job.as_ref()?).clone();
-    let gangs: Vec<GangRecord> =
+    let mut gangs: Vec<GangRecord> =
         view.gangs.iter().map(|gang| record_of(view, gang)).collect::<Option<_>>()?;
+    if job.turn.array.is_some() {
+        gangs = all_tasks(view, &job, gangs);
+    }
     (gangs.len() == job.gang_ids().len()).then_some((job, gangs))
+}
+
+/// The records of all tasks of an array, of which the history lists a part. The folders say which others have started.
+fn all_tasks(view: &JobView, job: &Job, listed: Vec<GangRecord>) -> Vec<GangRecord> {
+    let mut listed: BTreeMap<GangId, GangRecord> =
+        listed.into_iter().map(|record| (record.id, record)).collect();
+    let phase = view.ending.clone().zip(view.finished_at).map(|(ending, at)| Phase::Finished { ending, at });
+    let other = |id| {
+        let pending = GangRecord::pending(id, view.submitted_at);
+        GangRecord { phase: phase.clone().unwrap_or_else(|| pending.phase.clone()), ..pending }
+    };
+    job.gang_ids().map(|id| listed.remove(&id).unwrap_or_else(|| other(id))).collect()
 }
 
 fn record_of(view: &JobView, gang: &GangView) -> Option<GangRecord> {

@@ -10,7 +10,8 @@ use std::fmt;
 
 use phalanx_model::{
     Boundary, DeviceMask, Ending, GangId, Job, JobId, JobUpdate, Leave, Levels, NodeName, Phase, Placement,
-    Preemption, Queue, QueueName, Rejection, Report, Reserved, Resize, Settings, Snapshot, Timestamp,
+    Preemption, Progress, Queue, QueueName, Rejection, Report, Reserved, Resize, Settings, Snapshot, Tasks,
+    Timestamp,
 };
 use phalanx_spec::quantity::format_micro;
 use serde::{Deserialize, Serialize};
@@ -32,13 +33,38 @@ pub enum JobRef {
     Id(JobId),
     /// The newest unfinished job of that name, else the newest.
     Name(String),
+    /// Tasks of an array, by their numbers.
+    Tasks(JobId, Tasks),
 }
 
 impl JobRef {
-    /// A number is a number; everything else is a name. Never a prefix of either.
+    /// A number is a number, `7.3` or `7.3-9` are tasks of job 7, and everything else is a name. Never a prefix of either.
     #[must_use]
     pub fn parse(text: &str) -> Self {
-        text.parse().map_or_else(|_| Self::Name(text.to_owned()), |id| Self::Id(JobId(id)))
+        let number = |text: &str| text.parse().ok().map(JobId);
+        let tasks = |text: &str| {
+            let (job, tasks) = text.split_once('.')?;
+            Some(Self::Tasks(number(job)?, Tasks::read(tasks).ok()?))
+        };
+        number(text).map(Self::Id).or_else(|| tasks(text)).unwrap_or_else(|| Self::Name(text.to_owned()))
+    }
+
+    /// The job as it is named here, without its tasks.
+    #[must_use]
+    pub fn whole(&self) -> Self {
+        match self {
+            Self::Tasks(id, _) => Self::Id(*id),
+            other => other.clone(),
+        }
+    }
+
+    /// The tasks that are named.
+    #[must_use]
+    pub const fn tasks(&self) -> Option<&Tasks> {
+        match self {
+            Self::Tasks(_, tasks) => Some(tasks),
+            _ => None,
+        }
     }
 }
 
@@ -229,6 +255,9 @@ pub enum Answer {
     Job(Box<JobView>),
     Why(WhyView),
     Log {
+        /// Number of the task of an array.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        task: Option<u32>,
         rank: u32,
         attempt: u32,
         line: String,
@@ -298,7 +327,10 @@ pub struct JobView {
     pub finished_at: Option<Timestamp>,
     pub ending: Option<Ending>,
     pub exit_code: Option<i32>,
+    /// Of an array a part: first the tasks that run, then those that failed, the next that is to start, and others.
     pub gangs: Vec<GangView>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array: Option<ArrayView>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<ServiceView>,
     /// The submission itself; empty in lists, and for users who do not own the job.
@@ -329,6 +361,37 @@ impl fmt::Display for SpotView {
     }
 }
 
+/// The tasks of an array, of which a view lists a part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArrayView {
+    /// Their numbers, such as `0-99999`.
+    pub numbers: Tasks,
+    pub tasks: u32,
+    /// How many may run at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running_max: Option<u32>,
+    pub progress: Progress,
+    /// Tasks that are not listed.
+    pub left_out: u32,
+}
+
+impl ArrayView {
+    /// The number of tasks in each state, without the states that no task is in.
+    #[must_use]
+    pub fn counts(&self) -> Vec<(u32, &'static str)> {
+        let Progress { pending, starting, running, stopping, succeeded, failed, .. } = self.progress;
+        let all = [
+            (running, "running"),
+            (starting, "starting"),
+            (stopping, "stopping"),
+            (pending, "pending"),
+            (succeeded, "succeeded"),
+            (failed, "not succeeded"),
+        ];
+        all.into_iter().filter(|(count, _)| *count > 0).collect()
+    }
+}
+
 /// The replicas of a service: its gangs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceView {
@@ -347,6 +410,9 @@ pub struct ServiceView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GangView {
     pub id: GangId,
+    /// Number of the task of an array.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<u32>,
     /// Members of the gang itself: those that it has, or is to start with.
     pub size: u32,
     /// Where that may change.

@@ -83,12 +83,21 @@ impl Recorder {
     }
 
     pub(crate) fn event(&self, job: JobId, view: EventView) {
+        // What is kept whole is told longer than what was only said.
+        let most = if view.record.is_some() { 2 * EVENTS_MAX } else { EVENTS_MAX };
+        self.event_within(job, view, most);
+    }
+
+    /// Records how a job ended, however much has happened to it.
+    pub(crate) fn last_event(&self, job: JobId, view: EventView) {
+        self.event_within(job, view, usize::MAX);
+    }
+
+    fn event_within(&self, job: JobId, view: EventView, most: usize) {
         let mut live = held(&self.live);
         let events = live.entry(job).or_default();
         // After a restart the same reason is given anew.
         let is_again = events.last().is_some_and(|e| (&e.what, &e.detail) == (&view.what, &view.detail));
-        // What is kept whole is told longer than what was only said.
-        let most = if view.record.is_some() { 2 * EVENTS_MAX } else { EVENTS_MAX };
         if is_again || events.len() >= most {
             return;
         }
@@ -155,7 +164,7 @@ impl Recorder {
     pub(crate) fn find(&self, wanted: &JobRef) -> Result<Option<JobView>, String> {
         let reader = held(&self.reader);
         let row = match wanted {
-            JobRef::Id(id) => reader.job(*id).map_err(|e| e.to_string())?,
+            JobRef::Id(id) | JobRef::Tasks(id, _) => reader.job(*id).map_err(|e| e.to_string())?,
             JobRef::Name(name) => {
                 let filter = Filter { name: Some(name.clone()), limit: 1, ..Filter::default() };
                 reader.jobs(&filter).map_err(|e| e.to_string())?.into_iter().next()

@@ -3,6 +3,7 @@
 mod again;
 mod calendar;
 mod queues;
+mod tasks;
 pub(crate) mod tell;
 mod turn;
 
@@ -11,7 +12,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use phalanx_model::{Change, Gang, GangRecord, Input, Job, JobId, NodeName, SecretSource, Snapshot, Turn};
+use phalanx_model::{Change, Gang, Input, Job, JobId, NodeName, SecretSource, Snapshot, Turn};
 use phalanx_shell::{Engine, PumpError};
 
 use crate::daemon::Daemon;
@@ -258,7 +259,7 @@ fn check_job(job: &Job) -> Result<(), Failure> {
         return Err(refuse(ErrorCode::BadRequest, message, "put large values into files"));
     }
     let name = job.name.as_str();
-    if name.starts_with('-') || name.chars().all(|c| c.is_ascii_digit()) {
+    if name.starts_with('-') || !matches!(JobRef::parse(name), JobRef::Name(_)) {
         let message = format!("a job cannot be named {name:?}: it would be read as a number or a flag");
         return Err(refuse(ErrorCode::BadRequest, message, "begin the name with a letter"));
     }
@@ -341,18 +342,25 @@ fn unreadable(why: impl std::fmt::Display) -> Failure {
 /// Finds a job by number or name, in the books or in the history.
 pub(crate) fn get(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<JobView, Failure> {
     let (map, reference, uid) = (daemon.map.clone(), wanted.clone(), peer.owner.uid);
-    let live = daemon.engine.look(move |e| views::job(e, &map, resolve(e, &reference, uid)?, true))?;
+    let live = daemon.engine.look(move |e| {
+        let id = resolve(e, &reference, uid)?;
+        let of_tasks = reference.tasks().and_then(|tasks| views::tasks(e, &map, id, tasks));
+        of_tasks.or_else(|| views::job(e, &map, id, true))
+    })?;
     let view = match live {
         Some(view) => Some(view),
-        None => daemon.recorder.find(wanted).map_err(unreadable)?,
+        None => daemon.recorder.find(&wanted.whole()).map_err(unreadable)?,
     };
     let Some(mut view) = view else {
         let name = match wanted {
-            JobRef::Id(id) => id.to_string(),
+            JobRef::Id(id) | JobRef::Tasks(id, _) => id.to_string(),
             JobRef::Name(name) => name.clone(),
         };
         return Err(refuse(ErrorCode::NotFound, format!("no job {name}"), "`phalanx ps -a` lists all jobs"));
     };
+    if let Some(asked) = wanted.tasks() {
+        tasks::keep(&mut view, asked)?;
+    }
     view.events = daemon.recorder.events(view.id).map_err(unreadable)?;
     view.spot = spot::sum(&view.events);
     if !may_read(peer, &view) {
@@ -364,11 +372,11 @@ pub(crate) fn get(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<JobVi
 /// The newest unfinished job of a name, else the newest; the asker's own before anybody else's.
 fn resolve(engine: &Engine, wanted: &JobRef, uid: u32) -> Option<JobId> {
     match wanted {
-        JobRef::Id(id) => Some(*id),
+        JobRef::Id(id) | JobRef::Tasks(id, _) => Some(*id),
         JobRef::Name(name) => engine
             .jobs()
             .filter(|(job, _)| job.name.as_str() == name)
-            .max_by_key(|(job, gangs)| (job.owner.uid == uid, gangs.iter().any(|g| !g.is_finished()), job.id))
+            .max_by_key(|(job, _)| (job.owner.uid == uid, engine.ending(job.id).is_none(), job.id))
             .map(|(job, _)| job.id),
     }
 }
@@ -389,8 +397,8 @@ fn own(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<JobView, Failure
 
 fn why(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<Answer, Failure> {
     let job = get(daemon, peer, wanted)?;
-    let id = job.id;
-    let reports = daemon.engine.look(move |e| views::reports(e, id))?;
+    let (id, tasks) = (job.id, wanted.tasks().cloned());
+    let reports = daemon.engine.look(move |e| views::reports(e, id, tasks.as_ref()))?;
     Ok(Answer::Why(WhyView { job, reports, now: daemon.clock.now() }))
 }
 
@@ -402,8 +410,14 @@ fn cancel(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<Answer, Failu
     if view.ending.is_some() {
         return Ok(Answer::Done { detail: format!("job {} has ended already: {}", view.id, view.state) });
     }
-    let facts = vec![Input::CancelRequested { job: view.id, by: peer.owner.name.clone() }];
-    daemon.engine.request(facts, |_, _| ())?;
+    let (job, by) = (view.id, peer.owner.name.clone());
+    if let Some(tasks) = wanted.tasks().cloned() {
+        let one_or_many = if tasks.count() == 1 { ("task", "is") } else { ("tasks", "are") };
+        let detail = format!("{} {tasks} of job {job} {} being cancelled", one_or_many.0, one_or_many.1);
+        daemon.engine.request(vec![Input::TasksCancelRequested { job, tasks, by }], |_, _| ())?;
+        return Ok(Answer::Done { detail });
+    }
+    daemon.engine.request(vec![Input::CancelRequested { job, by }], |_, _| ())?;
     Ok(Answer::Done { detail: format!("job {} is being cancelled", view.id) })
 }
 
@@ -420,7 +434,7 @@ fn clear_name(daemon: &Daemon, peer: &Peer, name: &str, view: &JobView) -> Resul
     let (wanted, uid) = (name.to_owned(), peer.owner.uid);
     let living = daemon.engine.look(move |e| {
         let of_name = e.jobs().filter(|(j, _)| j.name.as_str() == wanted && j.owner.uid == uid);
-        let living = of_name.filter(|(_, gangs)| gangs.iter().any(|g| !g.is_finished()));
+        let living = of_name.filter(|(job, _)| e.ending(job.id).is_none());
         living.map(|(j, _)| j.id.to_string()).collect::<Vec<_>>()
     })?;
     if living.len() > 1 {
@@ -474,14 +488,17 @@ fn stream_logs(
     what: &Wanted,
     reply: &mut Reply,
 ) -> Result<(), Failure> {
-    let id = own(daemon, peer, wanted)?.id;
+    let view = own(daemon, peer, wanted)?;
+    let (id, numbers) = (view.id, view.array.map(|array| array.numbers));
+    let number = |index: u32| numbers.as_ref().and_then(|numbers| numbers.number(index));
+    let is_wanted = |index: u32| tasks::is_named(wanted.tasks(), number(index));
     let mut followers: Vec<Follower> = Vec::new();
     let mut buffer = Buffer::new();
     let mut tail = what.tail;
     loop {
         // Looked at before the logs, so that nothing written before the end is missed.
         let over = !what.follow || ended(daemon, id)?;
-        let found = logs::find(&daemon.paths, id, what.rank, what.attempt).map_err(unreadable)?;
+        let found = logs::find(&daemon.paths, id, is_wanted, what.rank, what.attempt).map_err(unreadable)?;
         if over && found.is_empty() && followers.is_empty() && (what.rank.is_some() || what.attempt.is_some())
         {
             let message = format!("job {id} has no such rank or attempt");
@@ -499,7 +516,8 @@ fn stream_logs(
         for follower in &mut followers {
             let member = follower.member();
             follower.lines(over, &mut buffer, |line| {
-                reply.send(&Answer::Log { rank: member.rank, attempt: member.attempt, line: line.to_owned() })
+                let (rank, attempt, line) = (member.rank, member.attempt, line.to_owned());
+                reply.send(&Answer::Log { task: number(member.gang.index), rank, attempt, line })
             })?;
         }
         reply.flush()?;
@@ -517,11 +535,7 @@ fn stream_logs(
 }
 
 fn ended(daemon: &Daemon, id: JobId) -> Result<bool, Failure> {
-    let is_over = |engine: &Engine, id: JobId| {
-        let mut of_job = engine.job(id).into_iter().flat_map(Job::gang_ids).filter_map(|id| engine.gang(id));
-        of_job.all(GangRecord::is_finished)
-    };
-    Ok(daemon.engine.look(move |engine| is_over(engine, id))?)
+    Ok(daemon.engine.look(move |engine| engine.job(id).is_none() || engine.ending(id).is_some())?)
 }
 
 /// Events as they come, then the job as it ended.

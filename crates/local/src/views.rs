@@ -1,5 +1,6 @@
 //! What people see: the engine's books turned into the shapes of the protocol.
 
+mod array;
 mod calendar;
 mod first_fit;
 mod queues;
@@ -9,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
     CostTable, Gang, GangId, GangRecord, Job, JobId, Levels, MemberState, Node, NodeName, Pattern, Phase,
-    Placement, Question, Reason, Report, Role, Traffic,
+    Placement, Question, Reason, Report, Role, Tasks, Traffic,
 };
 use phalanx_shell::{Engine, cost, sentences};
 
@@ -68,6 +69,25 @@ pub(crate) fn job(engine: &Engine, map: &Map, id: JobId, full: bool) -> Option<J
     view(engine, map, id, full, &reasons_of(engine, &[id], &Reasons::new()))
 }
 
+/// Tasks of an array of the books.
+pub(crate) fn tasks(engine: &Engine, map: &Map, id: JobId, tasks: &Tasks) -> Option<JobView> {
+    let job = engine.job(id).filter(|job| job.turn.array.is_some())?;
+    let records = array::asked(engine, job, tasks);
+    let waiting: Vec<GangId> = records.iter().filter(|r| r.is_pending()).map(|r| r.id).collect();
+    view_of(engine, map, job, &records, true, &engine.reasons_of(&waiting, REASON_SEARCHES_MAX))
+}
+
+/// A job after these of its gangs changed, for the record.
+pub(crate) fn changed(engine: &Engine, map: &Map, id: JobId, gangs: &BTreeSet<GangId>) -> Option<JobView> {
+    let job = engine.job(id)?;
+    let reasons = reasons_of(engine, &[id], &Reasons::new());
+    if job.turn.array.is_none() {
+        return view(engine, map, id, false, &reasons);
+    }
+    let records = array::changed(engine, job, gangs);
+    view_of(engine, map, job, &records, false, &reasons)
+}
+
 /// Jobs of the books, as lists show them; `known` are reasons that need no search.
 pub(crate) fn jobs(engine: &Engine, map: &Map, ids: &[JobId], known: &Reasons) -> Vec<JobView> {
     let reasons = reasons_of(engine, ids, known);
@@ -83,7 +103,13 @@ pub(crate) fn reasons(engine: &Engine) -> Reasons {
 }
 
 fn reasons_of(engine: &Engine, ids: &[JobId], known: &Reasons) -> Reasons {
-    let waiting = |id: &JobId| waiting_gang(engine, &records(engine, engine.job(*id)?));
+    let waiting = |id: &JobId| {
+        let job = engine.job(*id)?;
+        match job.turn.array {
+            Some(_) => array::next(engine, job).map(|record| record.id),
+            None => waiting_gang(engine, &records(engine, job)),
+        }
+    };
     let waiting: Vec<GangId> = ids.iter().filter_map(waiting).collect();
     let (told, unknown): (Vec<GangId>, Vec<GangId>) =
         waiting.into_iter().partition(|gang| known.contains_key(gang));
@@ -106,18 +132,36 @@ fn waiting_gang(engine: &Engine, records: &[&GangRecord]) -> Option<GangId> {
 
 fn view(engine: &Engine, map: &Map, id: JobId, full: bool, reasons: &Reasons) -> Option<JobView> {
     let job = engine.job(id)?;
-    let records = records(engine, job);
-    let gangs = records.iter().zip(job.each_gang()).map(|(r, g)| gang(engine, map, g, r, full)).collect();
-    let ending = ending_of(&records);
-    let service = job.turn.service.as_ref().and_then(|asked| service::service(engine, id, asked, &records));
-    let state =
-        ending.as_ref().map_or_else(|| state_of(&records, service.as_ref()), phalanx_model::Ending::word);
-    let finished_at = records.iter().filter_map(|r| match r.phase {
-        Phase::Finished { at, .. } => Some(at),
-        _ => None,
-    });
-    let at = finished_at.max();
-    let (reason, detail) = reason(engine, &records, reasons);
+    let records = match job.turn.array {
+        Some(_) => array::shown(engine, job, full),
+        None => records(engine, job),
+    };
+    view_of(engine, map, job, &records, full, reasons)
+}
+
+/// A job with these of its gangs: all of them, unless it is an array.
+fn view_of(
+    engine: &Engine,
+    map: &Map,
+    job: &Job,
+    records: &[&GangRecord],
+    full: bool,
+    reasons: &Reasons,
+) -> Option<JobView> {
+    let (id, progress) = (job.id, engine.progress(job.id)?);
+    // Of the equal tasks of an array the first is told when it would start.
+    let is_one_of_many = |at: usize| job.turn.array.is_some() && records[..at].iter().any(|r| r.is_pending());
+    let each = records.iter().enumerate();
+    let gangs = each.filter_map(|(at, r)| gang(engine, map, job, r, full && !is_one_of_many(at))).collect();
+    let ending = engine.ending(id).cloned();
+    let array = array::view(job, progress, records);
+    let service = job.turn.service.as_ref().and_then(|asked| service::service(engine, id, asked, records));
+    let state = match (&ending, &array) {
+        (Some(ending), _) => ending.word(),
+        (None, Some(_)) => array::state(progress),
+        (None, None) => state_of(records, service.as_ref()),
+    };
+    let (reason, detail) = reason(engine, ending.as_ref(), records, reasons);
     Some(JobView {
         id,
         name: job.name.to_string(),
@@ -130,11 +174,12 @@ fn view(engine: &Engine, map: &Map, id: JobId, full: bool, reasons: &Reasons) ->
         reason,
         detail,
         submitted_at: job.submitted_at,
-        started_at: records.iter().filter_map(|r| r.first_started_at).min(),
-        finished_at: ending.as_ref().and(at),
+        started_at: progress.started_at,
+        finished_at: ending.as_ref().and(progress.ended_at),
         exit_code: ending.as_ref().map(phalanx_model::Ending::exit_code),
         ending,
         gangs,
+        array,
         service,
         job: full.then(|| Box::new(job.clone())),
         events: Vec::new(),
@@ -144,15 +189,6 @@ fn view(engine: &Engine, map: &Map, id: JobId, full: bool, reasons: &Reasons) ->
 
 fn class_of(job: &Job) -> String {
     job.turn.class.as_ref().map(ToString::to_string).unwrap_or_default()
-}
-
-/// How a job ended, once all of its gangs have.
-fn ending_of(records: &[&GangRecord]) -> Option<phalanx_model::Ending> {
-    let endings = records.iter().filter_map(|r| match &r.phase {
-        Phase::Finished { ending, .. } => Some(ending),
-        _ => None,
-    });
-    records.iter().all(|r| r.is_finished()).then(|| phalanx_model::Ending::of_job(endings))
 }
 
 /// A service runs as long as one of its replicas does.
@@ -172,10 +208,15 @@ fn least_advanced(records: &[&GangRecord]) -> &'static str {
     records.iter().min_by_key(rank).map_or("pending", |r| r.phase.word())
 }
 
-fn reason(engine: &Engine, records: &[&GangRecord], reasons: &Reasons) -> (String, String) {
-    match ending_of(records) {
+fn reason(
+    engine: &Engine,
+    ending: Option<&phalanx_model::Ending>,
+    records: &[&GangRecord],
+    reasons: &Reasons,
+) -> (String, String) {
+    match ending {
         Some(phalanx_model::Ending::Failed { class, detail, .. }) => {
-            return (class.word().to_owned(), detail);
+            return (class.word().to_owned(), detail.clone());
         }
         Some(phalanx_model::Ending::Cancelled { by }) => return (String::new(), format!("by {by}")),
         Some(_) => return (String::new(), String::new()),
@@ -195,7 +236,8 @@ fn reason(engine: &Engine, records: &[&GangRecord], reasons: &Reasons) -> (Strin
     (String::new(), String::new())
 }
 
-fn gang(engine: &Engine, map: &Map, gang: &Gang, record: &GangRecord, full: bool) -> GangView {
+fn gang(engine: &Engine, map: &Map, job: &Job, record: &GangRecord, full: bool) -> Option<GangView> {
+    let gang = job.gang_at(record.id.index)?;
     let placement = record.placement.as_ref();
     let slots = placement.map(|p| p.slots.as_slice()).unwrap_or_default();
     let members = slots.iter().zip(&record.members).map(|(slot, member)| {
@@ -209,8 +251,9 @@ fn gang(engine: &Engine, map: &Map, gang: &Gang, record: &GangRecord, full: bool
         MemberView { rank, node, devices, state: state.to_owned(), exit_code, detail }
     });
     let estimate = if full && record.is_pending() { engine.explain(record.id) } else { None };
-    GangView {
+    Some(GangView {
         id: record.id,
+        task: job.task_number(record.id.index),
         size: gang.size,
         elastic: gang.is_elastic().then(|| ElasticView {
             min: gang.min,
@@ -233,7 +276,7 @@ fn gang(engine: &Engine, map: &Map, gang: &Gang, record: &GangRecord, full: bool
         checkpointed_at: record.checkpointed_at,
         leaves: record.leaves.clone(),
         predicted: placement.filter(|_| full).and_then(|p| map.predict(&nodes_of(engine, p), gang, p)),
-    }
+    })
 }
 
 /// The nodes of a placement, of which a cluster has many more.
@@ -249,7 +292,7 @@ fn role(role: &Role) -> RoleView {
 
 /// The newest jobs of the books that are wanted, by whether they are finished, too; newest last.
 pub(crate) fn newest(engine: &Engine, limit: usize, wanted: impl Fn(&Job, bool) -> bool) -> Vec<JobId> {
-    let wanted = engine.jobs().filter(|(job, gangs)| wanted(job, gangs.iter().all(GangRecord::is_finished)));
+    let wanted = engine.jobs().filter(|(job, _)| wanted(job, engine.ending(job.id).is_some()));
     let mut ids: Vec<JobId> = wanted.map(|(job, _)| job.id).collect();
     ids.split_off(ids.len().saturating_sub(limit))
 }
@@ -259,8 +302,13 @@ const REPORTS_MAX: usize = 64;
 
 /// Why each gang of a job waits; those that wait come first where not all are told. Of replicas that rest, one is told
 /// for all.
-pub(crate) fn reports(engine: &Engine, id: JobId) -> Vec<Report> {
-    let ids = engine.job(id).into_iter().flat_map(Job::gang_ids);
+pub(crate) fn reports(engine: &Engine, id: JobId, tasks: Option<&Tasks>) -> Vec<Report> {
+    let Some(job) = engine.job(id) else { return Vec::new() };
+    if job.turn.array.is_some() {
+        let shown = array::explained(engine, job, tasks);
+        return shown.iter().filter_map(|record| engine.explain(record.id)).collect();
+    }
+    let ids = job.gang_ids();
     let (waiting, others): (Vec<GangId>, Vec<GangId>) =
         ids.partition(|gang| engine.gang(*gang).is_some_and(GangRecord::is_pending));
     let (resting, waiting): (Vec<GangId>, Vec<GangId>) =

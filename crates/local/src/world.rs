@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
+use phalanx_model::show::count;
 use phalanx_model::{
     Change, Effect, Epoch, GangId, JobId, Node, NodeName, Order, Phase, Signal, StopCause, Timestamp,
 };
@@ -21,7 +22,7 @@ use crate::protocol::EventView;
 use crate::record::Recorder;
 use crate::spot::Meter;
 use crate::user::Account;
-use crate::views::{self, Map, Reasons};
+use crate::views::{self, Map};
 
 /// A shim waits this much longer at the gate than the engine: the engine's word names the rank that is late.
 const GATE_SLACK_MS: u64 = 10_000;
@@ -79,8 +80,18 @@ impl World for LocalWorld {
     fn changed(&mut self, now: Timestamp, changes: &[Change], engine: &Engine) {
         // A job of many gangs changes in many ways in one step, and is written down once.
         let mut touched: BTreeSet<JobId> = BTreeSet::new();
+        let mut gangs: BTreeSet<GangId> = BTreeSet::new();
+        let mut unstarted: BTreeMap<(JobId, &str), u64> = BTreeMap::new();
         for change in changes {
             self.measure(now, change, engine);
+            gangs.extend(gang_of(change));
+            if let Change::GangFinished { gang, ending } = change {
+                touched.insert(gang.job);
+                if is_unstarted_task(engine, *gang) {
+                    *unstarted.entry((gang.job, ending.word())).or_default() += 1;
+                    continue;
+                }
+            }
             let Some((job, event)) = event(now, change, engine) else {
                 if let Change::InputRejected { what, why } = change {
                     self.warn(&format!("a fact was not used: {what}: {why}"));
@@ -89,14 +100,20 @@ impl World for LocalWorld {
             };
             touched.insert(job);
             self.notify(engine, job, change, &event.detail);
-            self.recorder.event(job, event);
-            if matches!(change, Change::JobFinished { .. }) {
+            if !matches!(change, Change::JobFinished { .. }) {
+                self.recorder.event(job, event);
+            } else {
+                self.recorder.last_event(job, event);
                 launch::forget_secrets(&self.paths, job);
                 self.pending.forget(job);
             }
         }
-        let touched: Vec<JobId> = touched.into_iter().collect();
-        for view in views::jobs(engine, &self.map, &touched, &Reasons::new()) {
+        // Of a hundred thousand tasks that are cancelled, one line says so.
+        for ((job, word), tasks) in unstarted {
+            let detail = format!("{} before they started", count(tasks, "task"));
+            self.recorder.event(job, EventView { at: now, what: word.to_owned(), detail, record: None });
+        }
+        for view in touched.into_iter().filter_map(|id| views::changed(engine, &self.map, id, &gangs)) {
             let job = engine.job(view.id);
             self.recorder.job(view, job);
         }
@@ -162,9 +179,40 @@ fn term_at(engine: &Engine, gang: GangId, signal: Signal, now: Timestamp) -> Tim
     }
 }
 
-/// A change as one line of a job's history.
+fn is_unstarted_task(engine: &Engine, gang: GangId) -> bool {
+    let is_task = engine.job(gang.job).is_some_and(|job| job.turn.array.is_some());
+    is_task && engine.gang(gang).is_some_and(|record| record.attempt == 0)
+}
+
+/// The gang that a change is about.
+const fn gang_of(change: &Change) -> Option<GangId> {
+    match change {
+        Change::GangPlaced { gang, .. }
+        | Change::GangRunning { gang, .. }
+        | Change::GangStopping { gang, .. }
+        | Change::GangRetrying { gang, .. }
+        | Change::GangFinished { gang, .. }
+        | Change::ReasonChanged { gang, .. }
+        | Change::GangReserved { gang, .. }
+        | Change::ReservationDropped { gang, .. }
+        | Change::ResizeAsked { gang, .. } => Some(*gang),
+        _ => None,
+    }
+}
+
+/// A change as one line of a job's history; of a task of an array with its number.
 pub(crate) fn event(at: Timestamp, change: &Change, engine: &Engine) -> Option<(JobId, EventView)> {
-    let (job, what, detail) = sentences::change(at, change, engine)?;
+    let task = gang_of(change).and_then(|gang| engine.job(gang.job)?.task_number(gang.index));
+    let (job, what, mut detail) = match (change, task) {
+        // Of another job its own end says so.
+        (Change::GangFinished { gang, ending }, Some(_)) => {
+            (gang.job, ending.word(), sentences::ended(ending))
+        }
+        _ => sentences::change(at, change, engine)?,
+    };
+    if let Some(task) = task {
+        detail = format!("task {task}{}{detail}", if detail.is_empty() { "" } else { ": " });
+    }
     // What people will want to settle an argument with is kept whole.
     let is_kept = matches!(
         change,

@@ -124,6 +124,12 @@ impl Tasks {
         }
     }
 
+    /// One task.
+    #[must_use]
+    pub fn one(number: u32) -> Self {
+        Self(vec![Range { first: number, last: number, step: 1, before: 0 }])
+    }
+
     /// Reads numbers and ranges, such as `1,4,7-9` or `0-100:5`, in any order.
     ///
     /// # Errors

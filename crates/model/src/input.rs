@@ -7,7 +7,7 @@ use crate::past::PastRuns;
 use crate::queue::{DecayedUsage, Queue, Settings};
 use crate::{
     Boost, CostTable, DeviceMask, EffectId, Exit, FailureClass, ForeignUse, GangId, GangRecord, Job, JobId,
-    JobUpdate, Levels, MemberId, MemberState, Node, NodeName, QueueName, Service, Session, Timestamp,
+    JobUpdate, Levels, MemberId, MemberState, Node, NodeName, QueueName, Service, Session, Tasks, Timestamp,
 };
 
 /// A kind of object that a world lists again after a restart.
@@ -85,7 +85,14 @@ pub enum Input {
     /// A known job with the records of its gangs.
     JobObserved {
         job: Box<Job>,
+        #[serde(with = "crate::records")]
         gangs: Vec<GangRecord>,
+    },
+    /// A user cancels tasks of an array. Numbers that the array does not have, and tasks that have ended, are left out.
+    TasksCancelRequested {
+        job: JobId,
+        tasks: Tasks,
+        by: String,
     },
     CancelRequested {
         job: JobId,

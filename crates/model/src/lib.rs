@@ -25,6 +25,7 @@ pub mod plan;
 pub mod product;
 pub mod question;
 pub mod queue;
+mod records;
 pub mod report;
 mod service;
 pub mod shape;

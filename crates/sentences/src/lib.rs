@@ -15,7 +15,11 @@ use phalanx_model::{
 #[must_use]
 pub fn gang(jobs: &dyn JobLookup, id: GangId) -> String {
     match jobs.job(id.job) {
-        Some(job) if job.gangs.len() > 1 => format!("gang {id} ({})", job.name),
+        Some(job) if job.turn.array.is_some() => {
+            let number = job.task_number(id.index).unwrap_or(id.index);
+            format!("task {}.{number} ({})", id.job, job.name)
+        }
+        Some(job) if job.gang_count() > 1 => format!("gang {id} ({})", job.name),
         Some(job) => format!("job {} ({})", id.job, job.name),
         None if id.index == 0 => format!("job {}", id.job),
         None => format!("gang {id}"),
@@ -168,7 +172,9 @@ fn resized(jobs: &dyn JobLookup, id: GangId, resize: &Resize) -> String {
     }
 }
 
-fn ended(ending: &Ending) -> String {
+/// How a gang or a job ended, beyond its word.
+#[must_use]
+pub fn ended(ending: &Ending) -> String {
     match ending {
         Ending::Failed { class, detail, .. } => format!("{class}: {detail}"),
         Ending::Cancelled { by } => format!("by {by}"),

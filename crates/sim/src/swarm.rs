@@ -314,7 +314,7 @@ impl Swarm<'_> {
             }
             25..30 => {
                 let Some(job) = self.any_started() else { return Ok(()) };
-                Operation::Tell(Box::new(Input::CancelRequested { job, by: "user".to_owned() }))
+                Operation::Tell(Box::new(self.any_cancel(job)))
             }
             30..38 => {
                 let living = self.world.living();

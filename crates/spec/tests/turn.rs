@@ -135,6 +135,39 @@ fn tasks_share_one_description_and_have_numbers() {
     assert!(bytes < 4_096, "{bytes} bytes");
 }
 
+/// Journals of older versions have a description for each task, and no numbers.
+#[test]
+fn an_array_of_an_older_version_is_read() {
+    let mut old = serde_json::to_value(job("array: 3%2")).unwrap();
+    old["gangs"] = vec![old["gangs"][0].clone(); 3].into();
+    old["turn"]["array"] = serde_json::json!({ "running_max": 2 });
+    let old: Job = serde_json::from_value(old).unwrap();
+    let array = old.turn.array.clone().unwrap();
+    assert_eq!((array.running_max, old.gang_count(), old.task_number(2)), (Some(2), 3, Some(2)));
+    assert_eq!((old.task_number(3), old.gang_at(2)), (None, old.gangs.get(2)));
+}
+
+/// A listing of a hundred thousand pending tasks is short, and one of a few different gangs is as it always was.
+#[test]
+fn equal_records_are_written_once() {
+    use phalanx_model::{GangRecord, Input};
+    let job = job("array: 100000%32");
+    let mut gangs: Vec<GangRecord> = job.gang_ids().map(|id| GangRecord::pending(id, Timestamp(7))).collect();
+    gangs[3].attempt = 2;
+    let all = Input::JobObserved { job: Box::new(job.clone()), gangs: gangs.clone() };
+    let text = serde_json::to_string(&all).unwrap();
+    assert!(text.len() < 8_192, "{} bytes", text.len());
+    assert_eq!(serde_json::from_str::<Input>(&text).unwrap(), all);
+    for wrong in [text.replace("[3,1,99996]", "[3,1]"), text.replace("99996", "4294967295")] {
+        assert_ne!(wrong, text);
+        assert!(serde_json::from_str::<Input>(&wrong).is_err());
+    }
+    let few = Input::JobObserved { job: Box::new(job), gangs: gangs[3..5].to_vec() };
+    let written = serde_json::to_value(&few).unwrap();
+    assert_eq!(written["job_observed"]["gangs"], serde_json::to_value(&gangs[3..5]).unwrap());
+    assert_eq!(serde_json::from_value::<Input>(written).unwrap(), few);
+}
+
 #[test]
 fn arrays_that_cannot_be_read_say_why() {
     for (text, what) in [

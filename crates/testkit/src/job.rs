@@ -141,6 +141,13 @@ impl JobBuilder {
         self
     }
 
+    /// The numbers of the tasks of an array.
+    #[must_use]
+    pub fn tasks(mut self, tasks: Tasks) -> Self {
+        self.0.turn.array.get_or_insert_default().tasks = tasks;
+        self
+    }
+
     /// A service with replicas like the job's first gang.
     #[must_use]
     pub fn service(mut self, min: u32, max: usize) -> Self {

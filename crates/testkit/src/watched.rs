@@ -161,7 +161,7 @@ impl Watched {
         let holding: Vec<_> = self
             .engine
             .jobs()
-            .flat_map(|(job, records)| job.gangs.iter().zip(records))
+            .flat_map(|(job, records)| job.each_gang().zip(records))
             .filter(|(_, record)| record.holds_capacity())
             .filter_map(|(gang, record)| Some((gang, there(record)?)))
             .collect();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
-use phalanx_local::protocol::{GangView, JobView};
+use phalanx_local::protocol::{ArrayView, GangView, JobView};
 use phalanx_model::{Gang, Job, LaunchKind, Phase};
 
 use super::asked;
@@ -19,6 +19,8 @@ use super::{Page, clean, count, field, nothing};
 const MEMBERS_SHOWN: usize = 64;
 /// Gangs that `get` lists before the rest is only counted.
 const GANGS_SHOWN: usize = 8;
+/// Tasks of an array that `get` lists.
+const TASKS_SHOWN: usize = 32;
 /// Events that `get` lists, the newest.
 const EVENTS_SHOWN: usize = 20;
 
@@ -74,6 +76,12 @@ pub(crate) fn list(page: &Page, jobs: &[JobView], finished: bool) -> String {
 }
 
 fn devices(job: &JobView) -> u64 {
+    if let Some(array) = &job.array {
+        // Those that its tasks hold now, or that its next task needs.
+        let holding = array.progress.starting + array.progress.running + array.progress.stopping;
+        let each = job.gangs.first().map_or(0, GangView::device_count);
+        return u64::from(each) * u64::from(holding.max(1));
+    }
     // Of a service those that are wanted.
     let wanted = job.service.as_ref().map_or(usize::MAX, |service| service.wanted as usize);
     job.gangs.iter().take(wanted).map(|g| u64::from(g.device_count())).sum()
@@ -87,11 +95,14 @@ fn ran(page: &Page, job: &JobView) -> String {
 /// Where it runs, why it waits, or how it ended.
 fn where_or_why(page: &Page, job: &JobView) -> String {
     if job.ending.is_some() {
-        return clean(&ended(job));
+        let counts = job.array.as_ref().map(|array| counts(page, array));
+        let parts = counts.into_iter().chain(Some(ended(job)).filter(|how| !how.is_empty()));
+        return clean(&parts.collect::<Vec<_>>().join("; "));
     }
     let placement = job.gangs.iter().find_map(|g| g.placement.as_ref());
     let text = match (job.state.as_str(), placement) {
         _ if job.service.is_some() => replicas(job),
+        _ if job.array.is_some() => tasks(page, job),
         ("pending", _) | (_, None) => reason(job),
         (_, Some(placement)) => elastic(job) + &placed::short(placement, &Fleet::default()),
     };
@@ -103,6 +114,20 @@ fn where_or_why(page: &Page, job: &JobView) -> String {
 fn elastic(job: &JobView) -> String {
     let gang = job.gangs.iter().find(|gang| gang.elastic.is_some());
     gang.map(|gang| size_of(gang, "member") + "; ").unwrap_or_default()
+}
+
+/// `32 running · 99000 pending · 968 succeeded; ArrayLimit: …`
+fn tasks(page: &Page, job: &JobView) -> String {
+    let Some(array) = &job.array else { return String::new() };
+    let why = if array.progress.running == 0 { reason(job) } else { String::new() };
+    let counts = counts(page, array);
+    if why.is_empty() { counts } else { format!("{counts}; {why}") }
+}
+
+fn counts(page: &Page, array: &ArrayView) -> String {
+    let counts: Vec<String> =
+        array.counts().iter().map(|(count, state)| format!("{count} {state}")).collect();
+    counts.join(&format!(" {} ", page.dot()))
 }
 
 /// `2 of 3 replicas, Resources: …`
@@ -153,6 +178,10 @@ pub(crate) fn one(page: &Page, job: &JobView, fleet: &Fleet) -> String {
             };
         field(&mut text, page, "replicas", &count);
     }
+    if let Some(array) = &job.array {
+        let all = format!("{}: {}", count(u64::from(array.tasks), "task"), counts(page, array));
+        field(&mut text, page, "tasks", &all);
+    }
     let why = if job.ending.is_some() { ended(job) } else { reason(job) };
     if !why.is_empty() {
         field(&mut text, page, if job.ending.is_some() { "how" } else { "why" }, &clean(&why));
@@ -175,6 +204,9 @@ pub(crate) fn one(page: &Page, job: &JobView, fleet: &Fleet) -> String {
 fn gangs(page: &Page, job: &JobView, fleet: &Fleet) -> String {
     let mut text = String::new();
     let shown = if page.wide { usize::MAX } else { GANGS_SHOWN };
+    if let Some(array) = &job.array {
+        return tasks_listed(page, job, array, fleet);
+    }
     let is_over = |gang: &GangView| matches!(gang.phase, Some(Phase::Finished { .. }));
     let many = job.gangs.len() > shown;
     let all = job.gangs.iter().enumerate().filter(|(_, gang)| !many || !is_over(gang));
@@ -194,6 +226,51 @@ fn gangs(page: &Page, job: &JobView, fleet: &Fleet) -> String {
         let _ = writeln!(text, "\n  {} in all: {}", count(job.gangs.len() as u64, "gang"), states.join(", "));
     }
     text
+}
+
+/// The description that all tasks share, and a line for each task that is listed; of one task everything.
+fn tasks_listed(page: &Page, job: &JobView, array: &ArrayView, fleet: &Fleet) -> String {
+    let asked = |gang: &GangView| job.job.as_deref().and_then(|j| Some((j, j.gang_at(gang.id.index)?)));
+    let heading = |gang: &GangView| format!("task {}.{}", job.id, gang.task.unwrap_or(gang.id.index));
+    let mut text = String::new();
+    if let [gang] = job.gangs.as_slice() {
+        let state = gang.phase.as_ref().map_or("pending", state_of_task);
+        let _ = writeln!(text, "\n{}  {state}", heading(gang).bold());
+        return text + &gang_text(page, gang, asked(gang), fleet);
+    }
+    if let Some((job, gang)) = job.gangs.first().and_then(asked) {
+        asked_text(&mut text, page, job, gang);
+    }
+    let mut grid = Grid::new(page, &["TASK", "STATE", ">ATTEMPT", ">EXIT", "WHERE"]).indented(2);
+    let shown = if page.wide { job.gangs.len() } else { TASKS_SHOWN };
+    for gang in job.gangs.iter().take(shown) {
+        let code = match &gang.phase {
+            Some(Phase::Finished { ending, .. }) => ending.exit_code().to_string(),
+            _ => "-".to_owned(),
+        };
+        let place = gang.placement.as_ref().map(|placement| placed::short(placement, &Fleet::default()));
+        grid.row(vec![
+            cell(format!("{}.{}", job.id, gang.task.unwrap_or(gang.id.index))),
+            table::state(gang.phase.as_ref().map_or("pending", state_of_task)),
+            cell(gang.attempt),
+            cell(code),
+            cell(place.unwrap_or_else(|| "-".to_owned())),
+        ]);
+    }
+    let _ = write!(text, "\n{}", grid.render());
+    let more = u64::from(array.left_out) + job.gangs.len().saturating_sub(shown) as u64;
+    if more > 0 {
+        let _ = writeln!(text, "  and {}; `phalanx get {}.N` shows task N", count(more, "more task"), job.id);
+    }
+    text
+}
+
+/// The state of a task: of one that has ended, how.
+const fn state_of_task(phase: &Phase) -> &'static str {
+    match phase {
+        Phase::Finished { ending, .. } => ending.word(),
+        phase => phase.word(),
+    }
 }
 
 /// `job 7  train  running`.

@@ -23,10 +23,10 @@ pub(crate) fn page(page: &Page, view: &WhyView, names: &Names, fleet: &Fleet) ->
         view.job.gangs.iter().for_each(|gang| turn::of_gang(&mut text, page, gang, names));
         return text;
     }
-    let several = view.job.gangs.len() > 1;
+    let several = view.job.gangs.len() > 1 || view.job.array.is_some();
     for report in waiting {
         if several {
-            let _ = writeln!(text, "\n{}", format!("gang {}", report.gang).bold());
+            let _ = writeln!(text, "\n{}", heading(&view.job, report.gang).bold());
         }
         if let Some(gang) = view.job.gangs.iter().find(|gang| gang.id == report.gang) {
             turn::of_gang(&mut text, page, gang, names);
@@ -41,6 +41,18 @@ fn not_waiting(page: &Page, job: &JobView) -> String {
         (_, Some(at)) => format!("it does not wait: it ended {}", page.ago(at)),
         (Some(at), None) => format!("it does not wait: it started {}", page.ago(at)),
         (None, None) => format!("it does not wait: it is {}", job.state),
+    }
+}
+
+/// What a report is about: a gang of its job, or a task of an array by its number.
+fn heading(job: &JobView, id: GangId) -> String {
+    let task = job.gangs.iter().find(|gang| gang.id == id).and_then(|gang| gang.task);
+    match (task, &job.array) {
+        (Some(number), _) => format!("task {}.{number}", id.job),
+        (None, Some(array)) => {
+            format!("task {}.{}", id.job, array.numbers.number(id.index).unwrap_or(id.index))
+        }
+        _ => format!("gang {id}"),
     }
 }
 

@@ -40,6 +40,7 @@ enum Happening {
         detail: String,
     },
     Line {
+        task: Option<u32>,
         rank: u32,
         line: String,
     },
@@ -132,8 +133,8 @@ impl<'a> Follower<'a> {
         while let Ok(happening) = self.happenings.recv() {
             match happening {
                 Happening::Event { what, detail } => self.event(&what, &detail),
-                Happening::Line { rank, line } => {
-                    if self.line(rank, &line).is_err() {
+                Happening::Line { task, rank, line } => {
+                    if self.line(task, rank, &line).is_err() {
                         // Nobody reads any more: as if interrupted, and there is no second chance to be.
                         self.on_interrupt();
                         return Ok(None);
@@ -201,8 +202,13 @@ impl<'a> Follower<'a> {
         }
     }
 
-    fn line(&self, rank: u32, line: &str) -> std::io::Result<()> {
-        let text = logs::line_of(rank, line, self.ranks.is_some_and(|n| n > 1));
+    fn line(&self, task: Option<u32>, rank: u32, line: &str) -> std::io::Result<()> {
+        let text = logs::line_of(
+            task,
+            rank,
+            line,
+            logs::Prefix { task: true, rank: self.ranks.is_some_and(|n| n > 1) },
+        );
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
@@ -274,7 +280,7 @@ fn follow_events(socket: PathBuf, job: JobId, tell: Sender<Happening>) {
 /// Tells of every line once, until the job has ended.
 fn follow_logs(socket: PathBuf, job: JobId, tell: Sender<Happening>) {
     std::thread::spawn(move || {
-        let mut told: BTreeMap<(u32, u32), u64> = BTreeMap::new();
+        let mut told: BTreeMap<(Option<u32>, u32, u32), u64> = BTreeMap::new();
         // The other thread says that the daemon is gone.
         let result = persist(
             || (),
@@ -283,12 +289,12 @@ fn follow_logs(socket: PathBuf, job: JobId, tell: Sender<Happening>) {
                 let verb =
                     Ask::Logs { job: JobRef::Id(job), rank: None, attempt: None, tail: None, follow: true };
                 for answer in client::ask(&socket, verb)? {
-                    let Answer::Log { rank, attempt, line } = answer? else { continue };
-                    match again.get_mut(&(attempt, rank)).filter(|left| **left > 0) {
+                    let Answer::Log { task, rank, attempt, line } = answer? else { continue };
+                    match again.get_mut(&(task, attempt, rank)).filter(|left| **left > 0) {
                         Some(left) => *left -= 1,
                         None => {
-                            *told.entry((attempt, rank)).or_default() += 1;
-                            let _ = tell.send(Happening::Line { rank, line });
+                            *told.entry((task, attempt, rank)).or_default() += 1;
+                            let _ = tell.send(Happening::Line { task, rank, line });
                         }
                     }
                 }

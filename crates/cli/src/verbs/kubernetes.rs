@@ -10,7 +10,6 @@ use phalanx_model::Snapshot;
 use serde::Serialize;
 use serde_json::json;
 
-use super::logs::line_of;
 use super::scheduler::options;
 use super::sim::write as write_snapshot;
 use crate::args::{Arena, ByDefault, Kind, Logs, Ps, Queues, Reach, Submit, Top, Verb};
@@ -220,7 +219,7 @@ fn follow(session: &Session, logs: &Logs) -> Result<ExitCode, Failure> {
             true => {
                 format!("{}\n", json!({ "kind": "Log", "log": { "instance": instance.name, "line": line } }))
             }
-            false => line_of(0, line, false),
+            false => format!("{line}\n"),
         };
         try_print(&text).map_err(|error| broken = Some(error)).is_ok()
     })?;

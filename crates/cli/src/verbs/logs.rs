@@ -14,24 +14,28 @@ use crate::failure::Failure;
 use crate::output::try_print;
 
 pub(super) fn logs(session: &Session, logs: &Logs) -> Result<ExitCode, Failure> {
-    let job = JobRef::parse(&logs.job);
-    let Answer::Job(view) = session.ask(Ask::Get { job })? else {
+    let asked = JobRef::parse(&logs.job);
+    let Answer::Job(view) = session.ask(Ask::Get { job: asked.clone() })? else {
         return Err(Failure::unexpected());
     };
     // Asked for by number from here on: the name may come to mean a newer job.
-    let job = JobRef::Id(view.id);
-    let has_prefix = logs.rank.is_none() && ranks(&view) > 1;
+    let (id, tasks) = (view.id, asked.tasks().cloned());
+    let prefix = Prefix { task: has_many_tasks(&view), rank: logs.rank.is_none() && ranks(&view) > 1 };
+    let job = tasks.map_or(JobRef::Id(id), |tasks| JobRef::Tasks(id, tasks));
     let verb =
         Ask::Logs { job, rank: logs.rank, attempt: logs.attempt, tail: logs.tail, follow: logs.follow };
     let mut lines = 0_u64;
     for answer in client::ask(&session.paths.socket(), verb)? {
-        let Answer::Log { rank, attempt, line } = answer? else { return Err(Failure::unexpected()) };
+        let Answer::Log { task, rank, attempt, line } = answer? else { return Err(Failure::unexpected()) };
         let text = if session.out.format.is_document() {
             // One document per line: a stream has no end to wait for.
-            let body = serde_json::json!({ "rank": rank, "attempt": attempt, "line": line });
+            let mut body = serde_json::json!({ "rank": rank, "attempt": attempt, "line": line });
+            if let Some(task) = task {
+                body["task"] = task.into();
+            }
             format!("{}\n", serde_json::json!({ "apiVersion": VERSION, "kind": "Log", "log": body }))
         } else {
-            line_of(rank, &line, has_prefix)
+            line_of(task, rank, &line, prefix)
         };
         match try_print(&text) {
             Ok(()) => lines += 1,
@@ -50,8 +54,21 @@ pub(super) fn ranks(job: &JobView) -> u32 {
     job.gangs.iter().map(GangView::member_count).max().unwrap_or(1)
 }
 
-/// A line of the program, as it is; with a coloured rank before it where there are several.
-pub(super) fn line_of(rank: u32, line: &str, has_prefix: bool) -> String {
+/// Whether lines of several tasks may be read together.
+pub(super) fn has_many_tasks(job: &JobView) -> bool {
+    let listed = job.gangs.len();
+    job.array.as_ref().is_some_and(|array| listed > 1 || listed < 1 && array.tasks > 1)
+}
+
+/// What is written before a line.
+#[derive(Clone, Copy)]
+pub(super) struct Prefix {
+    pub(super) task: bool,
+    pub(super) rank: bool,
+}
+
+/// A line of the program, as it is; with the coloured number of its task, or its rank, before it if there are several.
+pub(super) fn line_of(task: Option<u32>, rank: u32, line: &str, prefix: Prefix) -> String {
     const COLORS: [AnsiColors; 6] = [
         AnsiColors::Cyan,
         AnsiColors::Green,
@@ -60,10 +77,13 @@ pub(super) fn line_of(rank: u32, line: &str, has_prefix: bool) -> String {
         AnsiColors::Blue,
         AnsiColors::BrightBlack,
     ];
-    if !has_prefix {
-        return format!("{line}\n");
-    }
-    let at = usize::try_from(rank).unwrap_or(0) % COLORS.len();
+    let (first, text) = match (task.filter(|_| prefix.task), prefix.rank) {
+        (None, false) => return format!("{line}\n"),
+        (None, true) => (rank, rank.to_string()),
+        (Some(task), false) => (task, format!("task {task}")),
+        (Some(task), true) => (task, format!("task {task}/{rank}")),
+    };
+    let at = usize::try_from(first).unwrap_or(0) % COLORS.len();
     let color = COLORS.get(at).copied().unwrap_or(AnsiColors::Default);
-    format!("{} {line}\n", format!("[{rank}]").style(Style::new().color(color)))
+    format!("{} {line}\n", format!("[{text}]").style(Style::new().color(color)))
 }

@@ -54,6 +54,7 @@ fn job_view(id: u64, name: &str, state: &str, submitted_s: u64) -> JobView {
         ending: None,
         exit_code: None,
         gangs: vec![gang_view(id, 8, 1)],
+        array: None,
         service: None,
         job: None,
         events: Vec::new(),
@@ -63,6 +64,7 @@ fn job_view(id: u64, name: &str, state: &str, submitted_s: u64) -> JobView {
 
 fn gang_view(job: u64, size: u32, devices_per_member: u32) -> GangView {
     GangView {
+        task: None,
         id: JobId(job).gang(0),
         size,
         elastic: None,

@@ -59,6 +59,7 @@ impl Ledger {
             Input::JobSubmitted { job } => self.submit(job, out),
             Input::JobObserved { job, gangs } => self.observe_job(job, gangs, out),
             Input::CancelRequested { job, by } => self.cancel(*job, by, out),
+            Input::TasksCancelRequested { job, tasks, by } => self.cancel_tasks(*job, tasks, by, out),
             Input::JobForgotten { job } => self.forget_finished(*job, out),
             Input::MemberReady { member } => {
                 if self.is_current(*member, out) {
@@ -161,7 +162,7 @@ impl Ledger {
             self.dependents.entry(after.job).or_default().insert(id);
         }
         let (admitted, progress) = (Admitted::of(&job, &gangs), Progress::of(&gangs));
-        self.jobs.insert(id, Entry { job, gangs, ending, progress, failed, admitted });
+        self.jobs.insert(id, Entry { job, gangs, ending, told: None, progress, failed, admitted });
         for gang in active {
             self.active.insert(gang);
             self.adopt_service(gang);

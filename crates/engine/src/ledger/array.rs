@@ -1,7 +1,10 @@
 //! Arrays: their tasks start in the order of their numbers, a limited number at once.
 
-use phalanx_model::{Ending, GangId, GangRecord, Job, JobId, Phase, Progress};
+use phalanx_model::{
+    Ending, GangId, GangRecord, Job, JobId, Outcome, Phase, Progress, Reason, StopCause, Tasks,
+};
 
+use super::apply::refuse;
 use super::{Entry, Ledger};
 
 /// The progress of an array. Its cost follows the tasks that end, not the pending tasks.
@@ -113,6 +116,30 @@ impl Ledger {
             first.map(|record| *gang = record.id).is_some()
         });
         refreshed
+    }
+
+    /// Whether a reason was the last that was reported for a task of this array. From now on it is.
+    pub(super) fn is_told_of_array(&mut self, job: JobId, reason: &Reason) -> bool {
+        let array = self.jobs.get_mut(&job).filter(|entry| entry.job.turn.array.is_some());
+        array.is_some_and(|entry| entry.told.replace(reason.clone()).as_ref() == Some(reason))
+    }
+
+    /// Cancels the tasks of an array that have these numbers and have not ended.
+    pub(super) fn cancel_tasks(&mut self, job: JobId, tasks: &Tasks, by: &str, out: &mut Outcome) {
+        let subject = || format!("cancel of tasks {tasks} of job {job}");
+        let Some(of) = self.job(job) else { return refuse(out, subject(), "no such job") };
+        if of.turn.array.is_none() {
+            return refuse(out, subject(), "the job is not an array");
+        }
+        let indices: Vec<u32> = tasks.numbers().filter_map(|number| of.task_index(number)).collect();
+        for index in indices {
+            self.begin_stop(job.gang(index), StopCause::Cancelled { by: by.to_owned() }, out);
+        }
+    }
+
+    /// The records of the gangs of a job, in the order of their indices.
+    pub(crate) fn records_of(&self, job: JobId) -> &[GangRecord] {
+        self.jobs.get(&job).map_or(&[], |entry| entry.gangs.as_slice())
     }
 
     /// Lets no more tasks of an array start.

@@ -55,6 +55,8 @@ pub(crate) struct Entry {
     pub(crate) gangs: Vec<GangRecord>,
     /// How the job ended, once all of its gangs have.
     ending: Option<Ending>,
+    /// The last reason that was reported for a task of an array.
+    told: Option<Reason>,
     /// Its gangs by phase.
     progress: Progress,
     /// A gang of the job failed, and so the others were stopped.

@@ -183,7 +183,7 @@ impl Ledger {
                 self.unavailable.remove(&gang);
             }
             // The report that a service was scaled covers all of its replicas.
-            if !matches!(reason, Reason::ScaledIn { .. }) {
+            if !matches!(reason, Reason::ScaledIn { .. }) && !self.is_told_of_array(gang.job, &reason) {
                 out.changes.push(Change::ReasonChanged { gang, reason });
             }
         }

@@ -30,7 +30,11 @@ impl Ledger {
 
     /// The job as it would be, if it may be so.
     fn updated(&self, id: JobId, update: &JobUpdate) -> Result<Job, String> {
-        let entry = self.jobs.get(&id).filter(|entry| !entry.ended).ok_or("no such job, or it has ended")?;
+        let entry = self
+            .jobs
+            .get(&id)
+            .filter(|entry| entry.ending.is_none())
+            .ok_or("no such job, or it has ended")?;
         let mut next = entry.job.clone();
         if let Some(limit_ms) = update.time_limit_ms {
             if limit_ms == 0 {

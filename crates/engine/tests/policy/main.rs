@@ -4,6 +4,7 @@
 #![expect(unsafe_code, reason = "an allocator is unsafe by its nature; the one of `news` only counts")]
 #![allow(clippy::unwrap_used)]
 
+mod array;
 mod bugs;
 mod disputed;
 mod elastic;

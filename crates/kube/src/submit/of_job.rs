@@ -14,7 +14,7 @@ const DEFAULT_QUEUE: &str = "default";
 /// # Errors
 /// When the job says something that a cluster cannot be told.
 pub fn of_job(job: &Job, image: &str) -> Result<Work, Refused> {
-    let [gang] = job.gangs.as_slice() else {
+    let ([gang], None) = (job.gangs.as_slice(), &job.turn.array) else {
         return Err(missing("array", "submit the tasks one by one"));
     };
     refuse_turn(&job.turn)?;

@@ -28,8 +28,11 @@ fn difference(known: &Job, again: &Job) -> Option<&'static str> {
     if known.name != again.name {
         return Some("the name");
     }
-    if known.gangs.len() != again.gangs.len() {
+    if known.gang_count() != again.gang_count() {
         return Some("the number of gangs");
+    }
+    if (0..known.gang_count()).any(|index| known.task_number(index) != again.task_number(index)) {
+        return Some("the numbers of its tasks");
     }
     known.gangs.iter().zip(&again.gangs).find_map(|(known, again)| difference_of_gang(known, again))
 }

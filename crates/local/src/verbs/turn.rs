@@ -1,12 +1,12 @@
 //! When a job goes: held back, released, boosted. What an operator or an owner says is kept in its history.
 
 use phalanx_model::show::span;
-use phalanx_model::{Boost, Change, GangId, Input, JobId, JobUpdate, Phase, Service};
+use phalanx_model::{Boost, Change, Gang, GangId, Input, JobId, JobUpdate, Phase, Service};
 use phalanx_shell::Engine;
 
-use super::{Failure, check_access, operator, own, refuse};
+use super::{Failure, check_access, operator, own, refuse, tasks};
 use crate::daemon::Daemon;
-use crate::protocol::{Answer, BoostAsk, ErrorCode, EventView, GangView, JobRef, JobView};
+use crate::protocol::{Answer, BoostAsk, ErrorCode, EventView, JobRef, JobView};
 use crate::server::Peer;
 
 pub(super) fn hold(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<Answer, Failure> {
@@ -116,8 +116,10 @@ fn no_longer(job: JobId) -> Failure {
 pub(super) fn requeue(daemon: &Daemon, peer: &Peer, wanted: &JobRef, hold: bool) -> Result<Answer, Failure> {
     let job = unfinished(own(daemon, peer, wanted)?)?;
     let (id, by) = (job.id, peer.owner.name.clone());
-    let runs = |phase: &Option<Phase>| matches!(phase, Some(Phase::Starting { .. } | Phase::Running { .. }));
-    if !job.gangs.iter().any(|gang| runs(&gang.phase)) {
+    let runs = move |e: &Engine| {
+        e.active_of(id).any(|gang| matches!(gang.phase, Phase::Starting { .. } | Phase::Running { .. }))
+    };
+    if !daemon.engine.look(runs)? {
         let message = format!("nothing of job {id} runs: it is {}", job.state);
         return Err(refuse(
             ErrorCode::BadRequest,
@@ -127,10 +129,7 @@ pub(super) fn requeue(daemon: &Daemon, peer: &Peer, wanted: &JobRef, hold: bool)
     }
     let held = hold.then(|| Input::JobHeld { job: id, by: by.clone() });
     let facts = held.into_iter().chain([Input::JobRequeued { job: id, by: by.clone() }]).collect();
-    apply(daemon, facts, move |e| {
-        let mut gangs = e.jobs().filter(|(job, _)| job.id == id).flat_map(|(_, gangs)| gangs);
-        !gangs.any(|gang| matches!(gang.phase, Phase::Starting { .. } | Phase::Running { .. }))
-    })?;
+    apply(daemon, facts, move |e| !runs(e))?;
     said(daemon, id, "requeued", format!("by {by}"), None);
     let then = if hold { "waits until it is released" } else { "starts again when it is its turn" };
     Ok(Answer::Done { detail: format!("job {id} is stopped, and {then}") })
@@ -189,9 +188,15 @@ pub(super) fn resize(
 ) -> Result<Answer, Failure> {
     let job = unfinished(own(daemon, peer, wanted)?)?;
     let (id, by) = (job.id, &peer.owner.name);
-    let is_over = |gang: &GangView| matches!(gang.phase, Some(Phase::Finished { .. }));
-    let elastic = job.gangs.iter().filter(|gang| gang.elastic.is_some() && !is_over(gang));
-    let gangs: Vec<GangId> = elastic.map(|gang| gang.id).collect();
+    let named = wanted.tasks().cloned();
+    let gangs: Vec<GangId> = daemon.engine.look(move |e| {
+        let Some(job) = e.job(id) else { return Vec::new() };
+        let is_meant = |gang: &GangId| {
+            tasks::is_named(named.as_ref(), job.task_number(gang.index))
+                && job.gang_at(gang.index).is_some_and(Gang::is_elastic)
+        };
+        e.active_of(id).map(|record| record.id).filter(is_meant).collect()
+    })?;
     if gangs.is_empty() {
         let message = format!("job {id} has one size only");
         return Err(refuse(ErrorCode::BadRequest, message, "`elastic: {min: 2, max: 8}` lets it change"));

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use phalanx_model::{
-    Advisory, DeviceMask, DomainName, FailureClass, Gang, Job, JobId, JobName, LevelName, Needs, Node,
-    NodeName, Owner, Policy, Program, QueueName, Retry, Segment, Stop, Timestamp, Topology,
+    Advisory, DeviceMask, DomainName, FailureClass, Gang, Input, Job, JobId, JobName, LevelName, Needs, Node,
+    NodeName, Owner, Policy, Program, QueueName, Retry, Segment, Stop, Tasks, Timestamp, Topology,
 };
 use phalanx_scenario::{Script, Shape};
 
@@ -35,6 +35,20 @@ impl Swarm<'_> {
             kinds::surround(&mut node, rng);
         }
         node
+    }
+
+    /// Cancels a job, or one task of an array.
+    pub(super) fn any_cancel(&mut self, job: JobId) -> Input {
+        let by = "user".to_owned();
+        let array = self.world.engine().job(job).and_then(|job| job.turn.array.clone());
+        match array.filter(|_| self.rng.chance(50)) {
+            Some(array) => {
+                let numbers: Vec<u32> = array.tasks.numbers().collect();
+                let number = self.rng.pick(&numbers).copied().unwrap_or_default();
+                Input::TasksCancelRequested { job, tasks: Tasks::one(number), by }
+            }
+            None => Input::CancelRequested { job, by },
+        }
     }
 
     pub(super) fn any_started(&mut self) -> Option<JobId> {
