@@ -465,15 +465,18 @@ impl World {
         Ok(())
     }
 
-    /// A world that reports properly is never told that it sent nonsense.
+    /// A world that reports properly is never told that it sent nonsense. What users want may not be possible.
     fn check_refusals(&mut self, changes: &[Change]) -> Result<(), Failure> {
         // What waited for the disk may be about what is gone meanwhile.
         if std::mem::take(&mut self.fates.has_waited) {
             return Ok(());
         }
         let stale = |why: &str| why.contains("current attempt") || why.contains("outstanding");
+        let is_wish = |what: &str| what.starts_with("change of job") || what.starts_with("requeue of job");
         let refused = changes.iter().find_map(|c| match c {
-            Change::InputRejected { what, why } if !stale(why) => Some(format!("refused {what}: {why}")),
+            Change::InputRejected { what, why } if !stale(why) && !is_wish(what) => {
+                Some(format!("refused {what}: {why}"))
+            }
             _ => None,
         });
         refused.map_or(Ok(()), |what| Err(self.broken(&what)))

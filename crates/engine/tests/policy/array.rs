@@ -47,7 +47,7 @@ fn a_task_that_shrinks_leaves_the_others_as_they_are() {
     };
     assert_eq!(sizes(&world), [(4, 4), (4, 4)]);
     let task = JobId(1).gang(1);
-    world.tell(&[Input::GangResized { gang: task, size: 2 }]);
+    world.tell(&[Input::GangResized { gang: task, size: Some(2) }]);
     world.tell(&[Input::BoundaryReached { gang: task, at: world.now() }]);
     world.advance(10 * SECOND);
     assert_eq!(sizes(&world), [(4, 4), (2, 2)]);
