@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use phalanx_local::client::ask;
-use phalanx_local::protocol::{Answer, ArrayView, JobRef, JobView, Verb};
+use phalanx_local::protocol::{Answer, ArrayView, JobFilter, JobRef, JobView, Verb};
 use phalanx_model::{Array, Ending, Job, JobId, Phase, Tasks};
 
 use crate::support::{Bench, NODE_OF_8, eventually, refused, shell};
@@ -105,7 +105,9 @@ fn a_hundred_thousand_tasks_are_submitted_listed_addressed_and_cancelled() {
     eventually("four tasks", || (array_of(&bench.get(id)).progress.running == 4).then_some(()));
 
     let begun = Instant::now();
-    let Ok(Answer::Jobs(jobs)) = bench.ask(Verb::List { finished: false, owner: None, limit: 100 }) else {
+    let Ok(Answer::Jobs(jobs)) =
+        bench.ask(Verb::List { finished: false, filter: JobFilter::default(), limit: 100 })
+    else {
         panic!("no list")
     };
     timed("list", begun);

@@ -3,7 +3,7 @@
 use phalanx_local::protocol::{JobRef, Verb};
 use phalanx_model::{JobUpdate, QueueName};
 
-use crate::support::{Bench, NOBODY, NODE_OF_8, gang, refused, shell, until};
+use crate::support::{Bench, NODE_OF_8, gang, refused, shell, until};
 
 fn limit(ms: u64) -> JobUpdate {
     JobUpdate { time_limit_ms: Some(ms), ..JobUpdate::default() }

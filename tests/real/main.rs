@@ -17,6 +17,7 @@ mod gang_start;
 mod hostile;
 mod idempotency;
 mod limits;
+mod lists;
 mod mpi;
 mod nodes;
 mod notices;

@@ -4,7 +4,7 @@
 use std::fs;
 
 use phalanx_local::protocol::{
-    Answer, BoostAsk, ErrorCode, HistoryView, JobRef, JobView, News, QueueView, Verb,
+    Answer, BoostAsk, ErrorCode, HistoryView, JobFilter, JobRef, JobView, News, QueueView, Verb,
 };
 use phalanx_model::{
     Advisory, Amounts, ClassName, Job, JobId, JobUpdate, PreemptionRule, Queue, QueueName, Resource,
@@ -72,7 +72,9 @@ fn assert_evicted_for(bench: &Bench, view: &JobView, by: JobId) {
         PreemptionRule::Class { .. } | PreemptionRule::LessServed { .. } => false,
     };
     assert!(is_of_queues, "{evicted:?}");
-    let Ok(Answer::Jobs(jobs)) = bench.ask(Verb::List { finished: false, owner: None, limit: 10 }) else {
+    let Ok(Answer::Jobs(jobs)) =
+        bench.ask(Verb::List { finished: false, filter: JobFilter::default(), limit: 10 })
+    else {
         panic!()
     };
     let listed = jobs.iter().find(|job| job.id == view.id).unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use phalanx_local::protocol::{Answer, JobRef, Verb};
+use phalanx_local::protocol::{Answer, JobFilter, JobRef, Verb};
 use phalanx_model::JobId;
 
 use crate::support::{Bench, TWO_NODES_OF_8, gang, shell};
@@ -36,8 +36,8 @@ fn questions_are_quick_with_a_thousand_finished_jobs() {
     let job = || JobRef::Id(waiting);
     let questions = [
         ("nodes", Verb::Nodes),
-        ("list", Verb::List { finished: false, owner: None, limit: 100 }),
-        ("list all", Verb::List { finished: true, owner: None, limit: 100 }),
+        ("list", Verb::List { finished: false, filter: JobFilter::default(), limit: 100 }),
+        ("list all", Verb::List { finished: true, filter: JobFilter::default(), limit: 100 }),
         ("get", Verb::Get { job: job() }),
         ("get an old one", Verb::Get { job: JobRef::Id(JobId(5)) }),
         ("why", Verb::Why { job: job() }),

@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use phalanx_local::protocol::{Answer, ErrorCode, JobRef, Verb, WindowAsk};
+use phalanx_local::protocol::{Answer, ErrorCode, JobFilter, JobRef, Verb, WindowAsk};
 use phalanx_model::{Job, JobId, NodeName, SecretSource, Timestamp};
 
 use crate::support::{Bench, NOBODY, NODE_OF_8, env, gang, is_root, refused, shell, until};
@@ -80,7 +80,7 @@ fn another_user_may_look_and_not_touch() {
     for verb in [
         Verb::Get { job: job() },
         Verb::Why { job: job() },
-        Verb::List { finished: true, owner: None, limit: 10 },
+        Verb::List { finished: true, filter: JobFilter::default(), limit: 10 },
         Verb::Follow { job: job() },
     ] {
         if matches!(verb, Verb::Follow { .. }) {

@@ -23,7 +23,7 @@ use crate::output::{Color, Format};
 pub(crate) use calendar::{Calendar, CalendarVerb, Drain, Nodes, Notice};
 pub(crate) use cluster::{Arena, Either, Kind, OfReach, Reach, Top, World};
 pub(crate) use daemon::{Doctor, Up};
-pub(crate) use job::{Requeue, Resize, Scale, Update};
+pub(crate) use job::{Requeue, Resize, Scale, Update, Wait, Which};
 pub(crate) use log::Log;
 pub(crate) use node::{How, Node};
 pub(crate) use scheduler::{ByDefault, Deciding, Scheduler, Used};
@@ -95,7 +95,9 @@ pub(crate) enum Verb {
     Why(Either<OneJob>),
     /// Print the output of a job.
     Logs(Either<Logs>),
-    /// Cancel jobs.
+    /// Wait until jobs have ended, and exit as the first of them that failed.
+    Wait(Wait),
+    /// Cancel jobs: by number or name, or all that are meant by the flags.
     #[command(visible_aliases = ["stop", "delete"])]
     Cancel(Either<Cancel>),
     /// List nodes and what is free on them.
@@ -353,8 +355,10 @@ pub(crate) struct Ps {
     #[arg(short, long)]
     pub(crate) all: bool,
     /// Only jobs of this user.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "user")]
     pub(crate) mine: bool,
+    #[command(flatten)]
+    pub(crate) which: Which,
     /// At most this many, the newest.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub(crate) limit: u32,
@@ -485,9 +489,18 @@ pub(crate) enum News {
 
 #[derive(Debug, Args)]
 pub(crate) struct Cancel {
-    /// Numbers or names.
-    #[arg(required = true, value_name = "JOB", add = ArgValueCompleter::new(complete::jobs))]
+    /// Numbers or names; a number with `.3` or `.3-9` means tasks of an array.
+    #[arg(required_unless_present_any = Which::FLAGS, conflicts_with_all = Which::FLAGS, value_name = "JOB",
+          add = ArgValueCompleter::new(complete::jobs))]
     pub(crate) jobs: Vec<String>,
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// With these words the jobs of all users, and not your own.
+    #[arg(long, conflicts_with = "user", requires = "which")]
+    pub(crate) all_users: bool,
+    /// Say which jobs would be cancelled, and cancel none.
+    #[arg(long, requires = "which")]
+    pub(crate) dry_run: bool,
     /// What they were submitted as to a cluster: `mpijob`, `pytorchjob`, `job`.
     #[arg(short = 'T', long = "type", value_name = "TYPE")]
     pub(crate) kind: Option<String>,

@@ -11,7 +11,7 @@ use clap_complete::CompleteEnv;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::Shells;
 use phalanx_local::client;
-use phalanx_local::protocol::{Answer, TopologyView, Verb};
+use phalanx_local::protocol::{Answer, JobFilter, TopologyView, Verb};
 use phalanx_model::LevelName;
 use phalanx_sim::command::{Choice, Offer, offers};
 
@@ -101,7 +101,9 @@ pub(crate) fn register(shell: &str) -> Result<(), Failure> {
 
 /// Numbers and names of jobs that are not finished.
 pub(crate) fn jobs(current: &OsStr) -> Vec<CompletionCandidate> {
-    let Some(Answer::Jobs(jobs)) = ask(Verb::List { finished: false, owner: None, limit: 200 }) else {
+    let Some(Answer::Jobs(jobs)) =
+        ask(Verb::List { finished: false, filter: JobFilter::default(), limit: 200 })
+    else {
         return Vec::new();
     };
     let help = |text: String| Some(text.into());

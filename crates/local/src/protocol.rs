@@ -4,6 +4,7 @@
 //! Shapes carry [`VERSION`]; fields are only ever added within one version.
 
 mod cluster;
+mod filter;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,6 +21,7 @@ pub use cluster::{
     HeldView, NodeView, NodesView, QueueDetailView, QueueView, TopologyView, WaitingView, WindowKind,
     WindowView,
 };
+pub use filter::JobFilter;
 
 /// Version of every shape below; shown as `apiVersion` in `-o json`.
 pub const VERSION: &str = "phalanx/v1";
@@ -90,8 +92,11 @@ pub enum Verb {
         job: Box<Job>,
     },
     List {
+        /// Also those that have ended.
         finished: bool,
-        owner: Option<u32>,
+        #[serde(default)]
+        filter: JobFilter,
+        /// At most so many, the newest.
         limit: u32,
     },
     Get {

@@ -16,7 +16,7 @@ use crate::history::{
     AttemptRow, EventRow, Filter, History, HistoryError, JobRow, MemberRow, Retention, Row,
 };
 use crate::losses;
-use crate::protocol::{EventView, GangView, HistoryView, JobRef, JobView};
+use crate::protocol::{EventView, GangView, HistoryView, JobFilter, JobRef, JobView};
 use crate::threads;
 
 /// Rows written in one transaction at most.
@@ -144,8 +144,18 @@ impl Recorder {
     }
 
     /// Finished jobs, newest first.
-    pub(crate) fn finished(&self, owner: Option<u32>, limit: u32) -> Result<Vec<JobView>, String> {
-        let filter = Filter { owner_uid: owner, finished: true, limit, ..Filter::default() };
+    pub(crate) fn finished(&self, filter: &JobFilter, limit: u32) -> Result<Vec<JobView>, String> {
+        let JobFilter { uid, user, queue, name, states } = filter.clone();
+        let filter = Filter {
+            owner_uid: uid,
+            owner: user,
+            queue: queue.map(|queue| queue.to_string()),
+            like: name,
+            states,
+            finished: true,
+            limit,
+            ..Filter::default()
+        };
         let rows = held(&self.reader).jobs(&filter).map_err(|e| e.to_string())?;
         Ok(rows.iter().filter_map(view).map(|v| JobView { job: None, ..v }).collect())
     }
@@ -154,7 +164,7 @@ impl Recorder {
     pub(crate) fn unfinished(&self) -> Result<Vec<JobView>, String> {
         let mut jobs = Vec::new();
         for state in ["pending", "starting", "running", "stopping"] {
-            let filter = Filter { state: Some(state.to_owned()), ..Filter::default() };
+            let filter = Filter { states: vec![state.to_owned()], ..Filter::default() };
             let rows = held(&self.reader).jobs(&filter).map_err(|e| e.to_string())?;
             jobs.extend(rows.iter().filter_map(view));
         }

@@ -18,7 +18,9 @@ use phalanx_shell::{Engine, PumpError};
 use crate::daemon::Daemon;
 use crate::launch;
 use crate::logs::{self, Buffer, Follower};
-use crate::protocol::{Answer, ErrorCode, ErrorView, EventView, JobRef, JobView, NodesView, Verb, WhyView};
+use crate::protocol::{
+    Answer, ErrorCode, ErrorView, EventView, JobFilter, JobRef, JobView, NodesView, Verb, WhyView,
+};
 use crate::server::{Peer, Reply};
 use crate::spot;
 use crate::views;
@@ -81,8 +83,8 @@ pub(crate) fn answer(
             let map = daemon.map.clone();
             Answer::DryRun(daemon.engine.look(move |e| views::dry_run(e, &map, &job))?)
         }
-        Verb::List { finished, owner, limit } => {
-            Answer::Jobs(list(daemon, finished, owner, limit.min(LIST_MAX))?)
+        Verb::List { finished, filter, limit } => {
+            Answer::Jobs(list(daemon, finished, filter, limit.min(LIST_MAX))?)
         }
         Verb::Get { job } => Answer::Job(Box::new(get(daemon, peer, &job)?)),
         Verb::Why { job } => why(daemon, peer, &job)?,
@@ -214,13 +216,21 @@ fn submit(
         None => Ok(Answer::Submitted { job: id, name, existing: false }),
         Some(why) => match why.existing() {
             Some(existing) => again::answer(daemon, peer, &job, existing),
-            None => Err(refuse(
-                ErrorCode::Rejected,
-                why.to_string(),
-                "`phalanx nodes` and `phalanx topo show` say what there is",
-            )),
+            None => Err(refuse(ErrorCode::Rejected, why.to_string(), rejection_hint(daemon, &job)?)),
         },
     }
+}
+
+/// What to do about a job that can never run here.
+fn rejection_hint(daemon: &Daemon, job: &Job) -> Result<&'static str, Failure> {
+    let has_devices = |e: &Engine| e.nodes().any(|node| node.machine.device_count() > 0);
+    if !job.gangs.iter().any(|gang| gang.device_count() > 0) || daemon.engine.look(has_devices)? {
+        return Ok("`phalanx nodes` and `phalanx topo show` say what there is");
+    }
+    Ok(
+        "there are no GPUs here: `--cpus N` asks for CPUs alone, and `phalanx up --cluster FILE` declares nodes with GPUs to \
+        try things out; `phalanx nodes` says why none was found",
+    )
 }
 
 /// Whether the peer may use the queue, the class and the priority of a job. Operators may, and so may the owner of a
@@ -306,12 +316,9 @@ fn check_secrets(job: &Job, secrets: &BTreeMap<String, String>) -> Result<(), Fa
     }
 }
 
-fn list(daemon: &Daemon, finished: bool, owner: Option<u32>, limit: u32) -> Result<Vec<JobView>, Failure> {
-    let ids = daemon.engine.look(move |e| {
-        let is_wanted =
-            |job: &Job, over: bool| (finished || !over) && owner.is_none_or(|uid| job.owner.uid == uid);
-        views::newest(e, limit as usize, is_wanted)
-    })?;
+fn list(daemon: &Daemon, finished: bool, filter: JobFilter, limit: u32) -> Result<Vec<JobView>, Failure> {
+    let of_books = filter.clone();
+    let ids = daemon.engine.look(move |e| views::newest(e, limit as usize, finished, &of_books))?;
     // A short list searches for its own jobs alone.
     let is_short = ids.len() <= LIST_PART;
     let reasons =
@@ -323,7 +330,7 @@ fn list(daemon: &Daemon, finished: bool, owner: Option<u32>, limit: u32) -> Resu
     }
     if finished {
         let known: std::collections::BTreeSet<JobId> = jobs.iter().map(|j| j.id).collect();
-        let older = daemon.recorder.finished(owner, limit).map_err(unreadable)?;
+        let older = daemon.recorder.finished(&filter, limit).map_err(unreadable)?;
         jobs.extend(older.into_iter().filter(|j| !known.contains(&j.id)));
         jobs.sort_by_key(|j| j.id);
     }

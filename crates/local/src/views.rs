@@ -16,8 +16,8 @@ use phalanx_shell::{Engine, cost, sentences};
 
 use crate::orphans::UnknownUse;
 use crate::protocol::{
-    DryRunView, ElasticView, GangView, HeldView, JobView, MemberView, NodeView, PredictedView, RoleView,
-    ServiceView, TopologyView,
+    DryRunView, ElasticView, GangView, HeldView, JobFilter, JobView, MemberView, NodeView, PredictedView,
+    RoleView, ServiceView, TopologyView,
 };
 pub(crate) use calendar::calendar;
 pub(crate) use queues::{queue, queues};
@@ -291,10 +291,32 @@ fn role(role: &Role) -> RoleView {
 }
 
 /// The newest jobs of the books that are wanted, by whether they are finished, too; newest last.
-pub(crate) fn newest(engine: &Engine, limit: usize, wanted: impl Fn(&Job, bool) -> bool) -> Vec<JobId> {
-    let wanted = engine.jobs().filter(|(job, _)| wanted(job, engine.ending(job.id).is_some()));
-    let mut ids: Vec<JobId> = wanted.map(|(job, _)| job.id).collect();
+pub(crate) fn newest(engine: &Engine, limit: usize, finished: bool, filter: &JobFilter) -> Vec<JobId> {
+    let is_wanted = |job: &Job| {
+        (finished || engine.ending(job.id).is_none())
+            && filter.uid.is_none_or(|uid| job.owner.uid == uid)
+            && filter.user.as_ref().is_none_or(|user| job.owner.name == *user)
+            && filter.queue.as_ref().is_none_or(|queue| job.queue == *queue)
+            && filter.has_name(job.name.as_str())
+            && (filter.states.is_empty() || state(engine, job).is_some_and(|state| filter.has_state(state)))
+    };
+    let mut ids: Vec<JobId> =
+        engine.jobs().map(|(job, _)| job).filter(|job| is_wanted(job)).map(|job| job.id).collect();
     ids.split_off(ids.len().saturating_sub(limit))
+}
+
+/// The word for the state of a job, as its view has it.
+fn state(engine: &Engine, job: &Job) -> Option<&'static str> {
+    if let Some(ending) = engine.ending(job.id) {
+        return Some(ending.word());
+    }
+    if job.turn.array.is_some() {
+        return Some(array::state(engine.progress(job.id)?));
+    }
+    let records = records(engine, job);
+    let service =
+        job.turn.service.as_ref().and_then(|asked| service::service(engine, job.id, asked, &records));
+    Some(state_of(&records, service.as_ref()))
 }
 
 /// Gangs of one job that are explained: each costs a search, and arrays have many.

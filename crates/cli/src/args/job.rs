@@ -1,9 +1,63 @@
 //! Words about a job that was submitted.
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use clap_complete::engine::ArgValueCompleter;
 
+use phalanx_local::protocol::JobFilter;
+use phalanx_model::QueueName;
+
 use crate::complete;
+
+/// Which jobs are meant: those that have all that is said.
+#[derive(Clone, Debug, Default, Args)]
+#[group(id = "which", multiple = true)]
+pub(crate) struct Which {
+    /// In one of these states.
+    #[arg(long, value_name = "STATE", value_delimiter = ',',
+          value_parser = PossibleValuesParser::new(JobFilter::STATES))]
+    states: Vec<String>,
+    /// In this queue.
+    #[arg(long, value_parser = queue_name)]
+    queue: Option<QueueName>,
+    /// With this name; `*` stands for any text, `?` for one letter.
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Of this user.
+    #[arg(long, value_name = "USER")]
+    user: Option<String>,
+}
+
+fn queue_name(text: &str) -> Result<QueueName, String> {
+    QueueName::new(text).map_err(|e| e.to_string())
+}
+
+impl Which {
+    pub(crate) const FLAGS: [&str; 4] = ["states", "queue", "name", "user"];
+
+    pub(crate) const fn names_a_user(&self) -> bool {
+        self.user.is_some()
+    }
+
+    /// The jobs that are meant, of one user if that is said.
+    pub(crate) fn filter(&self, uid: Option<u32>) -> JobFilter {
+        let Self { states, queue, name, user } = self.clone();
+        JobFilter { uid, user, queue, name, states }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Wait {
+    /// Numbers or names.
+    #[arg(required = true, value_name = "JOB", num_args = 1..=1000, add = ArgValueCompleter::new(complete::jobs))]
+    pub(crate) jobs: Vec<String>,
+    /// Until the first of them has ended, and not all.
+    #[arg(long)]
+    pub(crate) any: bool,
+    /// No longer than this: `90m`, `30s`.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) timeout: Option<String>,
+}
 
 #[derive(Debug, Args)]
 pub(crate) struct Update {

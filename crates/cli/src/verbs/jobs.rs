@@ -2,28 +2,31 @@
 
 use std::process::ExitCode;
 
-use phalanx_local::protocol::{Answer, JobRef, JobView, Verb as Ask, WhyView};
+use phalanx_local::protocol::{Answer, JobFilter, JobRef, JobView, Verb as Ask, WhyView};
 use phalanx_model::{NodeName, Placement};
 use serde::Serialize;
 use serde_json::json;
 
 use super::Session;
-use crate::args::Ps;
+use crate::args::{Cancel, Ps};
 use crate::failure::Failure;
 use crate::output::Items;
 use crate::show;
 use crate::show::why::Names;
 
+/// Jobs that are cancelled at once.
+const CANCELLED_MAX: u32 = 10_000;
 /// Jobs whose names `why` and `submit --dry-run` know.
 const NAMES_MAX: u32 = 10_000;
 
 pub(super) fn ps(session: &Session, ps: &Ps) -> Result<ExitCode, Failure> {
-    let owner = ps.mine.then(|| nix::unistd::getuid().as_raw());
-    let verb = Ask::List { finished: ps.all, owner, limit: ps.limit };
+    let filter = ps.which.filter(ps.mine.then(own_uid));
+    let finished = ps.all || filter.wants_ended();
+    let verb = Ask::List { finished, filter, limit: ps.limit };
     let Answer::Jobs(jobs) = session.ask(verb)? else { return Err(Failure::unexpected()) };
     let names = || jobs.iter().map(|job| job.id.to_string()).collect();
     let body = Items { items: &jobs };
-    session.out.show("JobList", body, |page| show::jobs::list(page, &jobs, ps.all), names)?;
+    session.out.show("JobList", body, |page| show::jobs::list(page, &jobs, finished), names)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -69,9 +72,39 @@ fn nearest(view: &WhyView) -> impl Iterator<Item = &Placement> {
 
 /// Names of the jobs that are not finished.
 pub(super) fn names(session: &Session) -> Result<Names, Failure> {
-    let verb = Ask::List { finished: false, owner: None, limit: NAMES_MAX };
+    let verb = Ask::List { finished: false, filter: JobFilter::default(), limit: NAMES_MAX };
     let Answer::Jobs(jobs) = session.ask(verb)? else { return Err(Failure::unexpected()) };
     Ok(jobs.into_iter().map(|job| (job.id, job.name)).collect())
+}
+
+fn own_uid() -> u32 {
+    nix::unistd::getuid().as_raw()
+}
+
+/// Cancels the jobs that the flags mean: one's own, unless users are named.
+pub(super) fn cancel_by(session: &Session, asked: &Cancel) -> Result<ExitCode, Failure> {
+    let is_own = !asked.all_users && !asked.which.names_a_user();
+    let filter = asked.which.filter(is_own.then(own_uid));
+    if filter.wants_ended() {
+        return Err(Failure::usage(
+            "jobs in a state like that have ended",
+            "`phalanx ps --states` lists them",
+        ));
+    }
+    let verb = Ask::List { finished: false, filter, limit: CANCELLED_MAX };
+    let Answer::Jobs(jobs) = session.ask(verb)? else { return Err(Failure::unexpected()) };
+    if asked.dry_run || jobs.is_empty() {
+        let body = Items { items: &jobs };
+        let names = || jobs.iter().map(|job| job.id.to_string()).collect();
+        session.out.show("JobList", body, |page| show::jobs::list(page, &jobs, false), names)?;
+        session.out.note(if jobs.is_empty() {
+            "no job is meant by that"
+        } else {
+            "none of these was cancelled"
+        });
+        return Ok(ExitCode::SUCCESS);
+    }
+    cancel(session, &jobs.iter().map(|job| job.id.to_string()).collect::<Vec<_>>())
 }
 
 /// Every job is tried; the first failure is the exit code, and what was done is one document.

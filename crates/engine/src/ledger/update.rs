@@ -15,15 +15,20 @@ impl Ledger {
 
     fn try_update(&mut self, id: JobId, update: &JobUpdate) -> Result<(), String> {
         let next = self.updated(id, update)?;
-        let entry = self.jobs.get_mut(&id).ok_or("no such job")?;
-        let moves = entry.job.queue != next.queue;
-        entry.job = next;
+        let moves = self.job(id).is_some_and(|job| job.queue != next.queue);
+        if moves || update.time_limit_ms.is_some() {
+            // What is reserved counts in the queue that the job leaves, and for as long as it would have run.
+            for gang in self.gangs_of(id) {
+                self.drop_reservation(gang);
+            }
+        }
+        self.jobs.get_mut(&id).ok_or("no such job")?.job = next;
         for gang in self.gangs_of(id) {
             // A running gang ends at another time, and others wait for that.
             self.note_end(gang);
             self.retime(gang);
         }
-        self.order_key_changed(id, moves || update.time_limit_ms.is_some());
+        self.order_key_changed(id, false);
         self.replan = true;
         Ok(())
     }

@@ -138,3 +138,22 @@ fn a_requeued_job_starts_again_and_no_retry_counts() {
     world.advance(MINUTE);
     assert_eq!((world.phase(1), world.phase(2)), ("pending", "running"));
 }
+
+/// What is reserved for a job that preempts counts as used in its queue, and went on to count there after the job had left.
+#[test]
+fn a_job_that_moves_takes_its_claim_out_of_the_queue_that_it_leaves() {
+    let mut world = World::without_min_run(1);
+    world.tell(&[queue("left").observed(), queue("next").observed()]);
+    world.submit(job(1, gang(1).devices(8)).queue("next").class("opportunistic").grace(HOUR));
+    world.advance(MINUTE);
+    world.tell(&[Input::JobSubmitted {
+        job: Box::new(job(2, gang(1).devices(8)).queue("left").class("serving").build()),
+    }]);
+    let fact = update(2, to_queue("next"));
+    assert_eq!(world.reason(2).map(|reason| reason.word()), Some("Preempting"));
+    assert_eq!(refused(&mut world, fact), None);
+    assert_eq!(world.used("left"), 0);
+    world.watched.restart();
+    world.advance(2 * HOUR);
+    assert_eq!((world.phase(2), world.used("left")), ("running", 0));
+}

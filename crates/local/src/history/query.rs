@@ -13,9 +13,13 @@ use super::{AttemptRow, EventRow, History, HistoryError, JobRow, MemberRow, ROWS
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
     pub owner_uid: Option<u32>,
-    /// The word in [`JobRow::state`].
-    pub state: Option<String>,
+    pub owner: Option<String>,
+    pub queue: Option<String>,
+    /// One of these words in [`JobRow::state`]; none: any.
+    pub states: Vec<String>,
     pub name: Option<String>,
+    /// A name, in which `*` stands for any text and `?` for one letter.
+    pub like: Option<String>,
     /// Submitted at this time or later.
     pub since: Option<Timestamp>,
     /// Submitted before this time: for the next page.
@@ -28,8 +32,9 @@ pub struct Filter {
 
 impl Default for Filter {
     fn default() -> Self {
-        let (owner_uid, state, name, since, before) = (None, None, None, None, None);
-        Self { owner_uid, state, name, since, before, finished: false, limit: ROWS_MAX }
+        let (owner_uid, owner, queue, name, like) = (None, None, None, None, None);
+        let (states, since, before, finished) = (Vec::new(), None, None, false);
+        Self { owner_uid, owner, queue, states, name, like, since, before, finished, limit: ROWS_MAX }
     }
 }
 
@@ -39,8 +44,11 @@ impl Filter {
         let time = |at: Timestamp| Value::Integer(integer(at.0));
         let conditions = [
             ("owner_uid = ?", self.owner_uid.map(|uid| Value::Integer(uid.into()))),
-            ("state = ?", self.state.clone().map(Value::Text)),
+            ("owner = ?", self.owner.clone().map(Value::Text)),
+            ("queue = ?", self.queue.clone().map(Value::Text)),
             ("name = ?", self.name.clone().map(Value::Text)),
+            // A bracket means nothing here, and much to SQLite.
+            ("name GLOB ?", self.like.as_ref().map(|like| Value::Text(like.replace('[', "[[]")))),
             ("submitted_at >= ?", self.since.map(time)),
             ("submitted_at < ?", self.before.map(time)),
         ];
@@ -52,6 +60,13 @@ impl Filter {
                 values.push(value);
             }
         }
+        match &*self.states {
+            [] => {}
+            [_] => sql += " AND state = ?",
+            // The plus keeps SQLite to the order: several states are no range of their index.
+            states => sql = format!("{sql} AND +state IN ({})", vec!["?"; states.len()].join(", ")),
+        }
+        values.extend(self.states.iter().cloned().map(Value::Text));
         if self.finished {
             // The plus keeps SQLite from preferring this index to the order.
             sql += " AND +finished_at IS NOT NULL";

@@ -134,13 +134,25 @@ fn filters_narrow_and_the_newest_come_first() {
     assert_eq!(ids(&history, &Filter { limit: 3, ..all.clone() }), [1000, 999, 998]);
     assert_eq!(ids(&history, &Filter { owner_uid: Some(1001), limit: 2, ..all.clone() }), [996, 991]);
     assert_eq!(ids(&history, &Filter { name: Some("train-3".to_owned()), ..all.clone() }).len(), 20);
-    assert_eq!(ids(&history, &Filter { state: Some("running".to_owned()), ..all.clone() }).len(), 100);
+    assert_eq!(ids(&history, &Filter { states: words(&["running"]), ..all.clone() }).len(), 100);
+    assert_eq!(
+        ids(&history, &Filter { states: words(&["running", "succeeded"]), ..all.clone() }).len(),
+        1000
+    );
+    assert_eq!(ids(&history, &Filter { like: Some("train-3".to_owned()), ..all.clone() }).len(), 20);
+    assert_eq!(ids(&history, &Filter { like: Some("*n-?".to_owned()), ..all.clone() }).len(), 200);
+    assert_eq!(ids(&history, &Filter { like: Some("train-[3]".to_owned()), ..all.clone() }).len(), 0);
+    assert_eq!(ids(&history, &Filter { queue: Some("none".to_owned()), ..all.clone() }).len(), 0);
     assert_eq!(ids(&history, &Filter { finished: true, ..all.clone() }).len(), 900);
     let (since, before) = (Some(Timestamp(999_000)), Some(Timestamp(1_000_000)));
     assert_eq!(ids(&history, &Filter { since, ..all.clone() }), [1000, 999]);
     assert_eq!(ids(&history, &Filter { since, before, ..all.clone() }), [999]);
     let name = Some("' OR 1 = 1 --".to_owned());
     assert_eq!(ids(&history, &Filter { name, ..all }), Vec::<u64>::new());
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
 }
 
 /// What SQLite means to do, one line per loop or sort.
@@ -155,10 +167,9 @@ fn plan(history: &History, sql: &str) -> Vec<String> {
 fn every_question_uses_an_index() {
     let dir = tempfile::tempdir().unwrap();
     let mut filters = vec![Filter::default()];
-    let state = Some("failed".to_owned());
     for part in [
         Filter { owner_uid: Some(1), ..Filter::default() },
-        Filter { state, ..Filter::default() },
+        Filter { states: words(&["failed"]), ..Filter::default() },
         Filter { name: Some("x".to_owned()), ..Filter::default() },
         Filter { since: Some(Timestamp(1)), ..Filter::default() },
         Filter { finished: true, ..Filter::default() },
@@ -167,6 +178,7 @@ fn every_question_uses_an_index() {
         filters.extend(both);
     }
     assert_eq!(filters.len(), 32);
+    filters.push(Filter { states: words(&["failed", "cancelled"]), finished: true, ..Filter::default() });
     let mut questions: Vec<String> = filters.iter().map(|filter| filter.sql().0).collect();
     questions.extend([OLD, SURPLUS].map(str::to_owned));
     for count in [1_000, 100_000] {
@@ -189,7 +201,10 @@ fn every_question_uses_an_index() {
 fn union(a: &Filter, b: &Filter) -> Filter {
     Filter {
         owner_uid: a.owner_uid.or(b.owner_uid),
-        state: a.state.clone().or_else(|| b.state.clone()),
+        owner: None,
+        queue: None,
+        like: None,
+        states: if a.states.is_empty() { b.states.clone() } else { a.states.clone() },
         name: a.name.clone().or_else(|| b.name.clone()),
         since: a.since.or(b.since),
         before: None,

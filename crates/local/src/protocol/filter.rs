@@ -1,0 +1,123 @@
+//! Which jobs somebody means.
+
+use phalanx_model::QueueName;
+use serde::{Deserialize, Serialize};
+
+/// Jobs that have all that is said here; with nothing said, all jobs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct JobFilter {
+    /// Of this user, by number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+    /// Of this user, by name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<QueueName>,
+    /// A name, in which `*` stands for any text and `?` for one letter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// One of these words of [`super::JobView::state`]. None: any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub states: Vec<String>,
+}
+
+impl JobFilter {
+    /// The words of states that a job can be in: while it has not ended, and afterwards.
+    pub const STATES: [&str; 12] = [
+        "pending",
+        "starting",
+        "running",
+        "stopping",
+        "succeeded",
+        "failed",
+        "cancelled",
+        "time_limit",
+        "preempted",
+        "deadline_missed",
+        "dependency_failed",
+        "idle_limit",
+    ];
+
+    /// Whether it asks for jobs that have ended: the first four states are those of the others.
+    #[must_use]
+    pub fn wants_ended(&self) -> bool {
+        self.states.iter().any(|word| !Self::STATES[..4].contains(&word.as_str()))
+    }
+
+    #[must_use]
+    pub fn has_name(&self, name: &str) -> bool {
+        self.name.as_ref().is_none_or(|pattern| is_like(pattern, name))
+    }
+
+    #[must_use]
+    pub fn has_state(&self, state: &str) -> bool {
+        self.states.is_empty() || self.states.iter().any(|word| word == state)
+    }
+}
+
+/// Whether a text is like a pattern. Each `*` first stands for as little as possible, and only the last can need more, so
+/// the cost is the product of the lengths at most.
+fn is_like(pattern: &str, text: &str) -> bool {
+    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
+    let (mut p, mut t) = (0, 0);
+    // Where the last star is, and how much of the text it has taken.
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some('*') => {
+                star = Some((p, t));
+                p += 1;
+            }
+            Some(letter) if *letter == '?' || *letter == text[t] => (p, t) = (p + 1, t + 1),
+            _ => match star {
+                Some((at, taken)) => {
+                    star = Some((at, taken + 1));
+                    (p, t) = (at + 1, taken + 1);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|letter| *letter == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stars_and_question_marks_stand_for_text() {
+        for (pattern, text) in [
+            ("sweep", "sweep"),
+            ("sweep*", "sweep"),
+            ("*", ""),
+            ("*-3", "sweep-13-3"),
+            ("s*p-?", "sweep-1"),
+            ("*a*b*c*", "xaxbxc"),
+            ("?", "ä"),
+        ] {
+            assert!(is_like(pattern, text), "{pattern} {text}");
+        }
+        for (pattern, text) in [
+            ("sweep", "sweeps"),
+            ("sweep?", "sweep"),
+            ("", "a"),
+            ("a*b", "abc"),
+            ("*a*b", "ba"),
+            ("[a]", "a"),
+        ] {
+            assert!(!is_like(pattern, text), "{pattern} {text}");
+        }
+        assert!(!is_like(&"*a".repeat(200), &"a".repeat(199)), "and it ends");
+    }
+
+    #[test]
+    fn nothing_said_means_all() {
+        let all = JobFilter::default();
+        assert!(all.has_name("any") && all.has_state("pending"));
+        let some = JobFilter { states: vec!["running".to_owned(), "failed".to_owned()], ..all };
+        assert!(some.has_state("failed") && !some.has_state("pending"));
+    }
+}
