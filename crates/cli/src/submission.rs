@@ -334,7 +334,7 @@ mod tests {
             (["--retry-on", "luck"], "--retry-on: "),
             (["--after", "train"], "--after: "),
             (["--begin", "soon"], "--begin: "),
-            (["--array", "1-9"], "--array: "),
+            (["--array", "9-1"], "--array: "),
             (["-e", "UNSET"], "--env: "),
         ] {
             let line: Vec<&str> = words.into_iter().chain(["--", "x"]).collect();

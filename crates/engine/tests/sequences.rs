@@ -264,7 +264,7 @@ impl Run {
 
     /// Facts about objects that do not exist, or that are stale, out of range, repeated, or in the wrong order.
     fn garbage(&mut self, at: &Index, n: u32) {
-        let gang = self.pick_job(at).gang((n % 3) as u32);
+        let gang = self.pick_job(at).gang(n % 3);
         let attempt = self.watched.engine.gang(gang).map_or(0, |r| r.attempt);
         let stale = MemberId { gang, attempt: attempt.wrapping_sub(1), rank: n % 8 };
         let beyond = MemberId { gang, attempt, rank: n | 1 << 20 };

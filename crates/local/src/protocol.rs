@@ -335,7 +335,7 @@ pub struct JobView {
     /// Of an array a part: first the tasks that run, then those that failed, the next that is to start, and others.
     pub gangs: Vec<GangView>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub array: Option<ArrayView>,
+    pub array: Option<Box<ArrayView>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<ServiceView>,
     /// The submission itself; empty in lists, and for users who do not own the job.

@@ -154,7 +154,7 @@ fn view_of(
     let each = records.iter().enumerate();
     let gangs = each.filter_map(|(at, r)| gang(engine, map, job, r, full && !is_one_of_many(at))).collect();
     let ending = engine.ending(id).cloned();
-    let array = array::view(job, progress, records);
+    let array = array::view(job, progress, records).map(Box::new);
     let service = job.turn.service.as_ref().and_then(|asked| service::service(engine, id, asked, records));
     let state = match (&ending, &array) {
         (Some(ending), _) => ending.word(),

@@ -380,7 +380,7 @@ mod tests {
         fn every_number_has_its_index(numbers in prop::collection::btree_set(0_u32..300, 1..60)) {
             let numbers: Vec<u32> = numbers.into_iter().collect();
             let tasks = Tasks::of(&numbers).unwrap();
-            prop_assert_eq!(tasks.numbers().collect::<Vec<_>>(), numbers.clone());
+            prop_assert_eq!(tasks.numbers().collect::<Vec<_>>(), numbers.as_slice());
             prop_assert_eq!(tasks.count() as usize, numbers.len());
             for number in 0..301 {
                 let index = numbers.iter().position(|known| *known == number);

@@ -1,7 +1,5 @@
 //! Arrays: tasks share one description, and each task lives by itself.
 
-use std::time::Instant;
-
 use phalanx_engine::{Config, Engine};
 use phalanx_model::{
     Change, EndOf, Ending, Epoch, GangId, Input, Job, JobId, Outcome, Phase, Progress, SyncKind, Tasks,
@@ -120,10 +118,8 @@ fn a_hundred_thousand_tasks_are_one_submission() {
         let _ = engine.step(now, &facts, &mut out);
 
         let mut step = |engine: &mut Engine, input: Input| {
-            let begun = Instant::now();
             now = now.plus(1);
             let _ = engine.step(now, &[input], &mut out);
-            eprintln!("{running_max:?}: {} changes in {:?}", out.changes.len(), begun.elapsed());
             (out.changes.len(), out.effects.len())
         };
         let array: Job = job(1, gang(1).devices(1)).array(100_000, running_max).build();
