@@ -21,7 +21,7 @@ pub(crate) struct Names(BTreeMap<JobId, (String, usize)>);
 impl Names {
     /// A job keeps its first name.
     pub(crate) fn add(&mut self, id: JobId, job: &Job) {
-        self.0.entry(id).or_insert_with(|| (job.name.to_string(), job.gangs.len()));
+        self.0.entry(id).or_insert_with(|| (job.name.to_string(), job.gang_ids().len()));
     }
 
     fn job(&self, job: JobId) -> &str {
