@@ -3,7 +3,7 @@
 use phalanx_local::protocol::{Answer, JobFilter, Verb};
 use phalanx_model::{Job, JobId, JobName, QueueName};
 
-use crate::support::{Bench, NODE_OF_8, gang, refused, shell};
+use crate::support::{Bench, NODE_OF_8, gang, shell};
 
 fn named(name: &str, script: &str) -> Job {
     let mut job = shell(1, script);
@@ -55,12 +55,4 @@ fn a_list_has_the_jobs_that_are_meant_those_of_the_history_too() {
     bench.cancel(waits);
     bench.cancel(runs);
     bench.await_nobody();
-}
-
-#[test]
-fn on_a_machine_without_gpus_it_says_what_to_do() {
-    let bench = Bench::up_with("nodes:\n- {name: n1, cpus: 2, memory: 4GB}\n");
-    let submit = |job| bench.ask(Verb::Submit { job: Box::new(job), secrets: Default::default() });
-    let refusal = refused(submit(named("train", "exit 0")));
-    assert!(refusal.hint.starts_with("there are no GPUs here: `--cpus N`"), "{refusal:?}");
 }

@@ -23,7 +23,7 @@ use crate::output::{Color, Format};
 pub(crate) use calendar::{Calendar, CalendarVerb, Drain, Nodes, Notice};
 pub(crate) use cluster::{Arena, Either, Kind, OfReach, Reach, Top, World};
 pub(crate) use daemon::{Doctor, Up};
-pub(crate) use job::{Requeue, Resize, Scale, Update, Wait, Which};
+pub(crate) use job::{Requeue, Resize, Scale, Update, Which};
 pub(crate) use log::Log;
 pub(crate) use node::{How, Node};
 pub(crate) use scheduler::{ByDefault, Deciding, Scheduler, Used};
@@ -95,8 +95,6 @@ pub(crate) enum Verb {
     Why(Either<OneJob>),
     /// Print the output of a job.
     Logs(Either<Logs>),
-    /// Wait until jobs have ended, and exit as the first of them that failed.
-    Wait(Wait),
     /// Cancel jobs: by number or name, or all that are meant by the flags.
     #[command(visible_aliases = ["stop", "delete"])]
     Cancel(Either<Cancel>),

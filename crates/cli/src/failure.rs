@@ -65,11 +65,6 @@ impl Failure {
         )
     }
 
-    /// Whether there is no daemon, or it went away while it answered.
-    pub(crate) fn is_of_a_gone_daemon(&self) -> bool {
-        matches!(self.code, "no_daemon" | "broken")
-    }
-
     pub(crate) fn with_hint(self, hint: impl Into<String>) -> Self {
         Self { hint: hint.into(), ..self }
     }

@@ -216,21 +216,13 @@ fn submit(
         None => Ok(Answer::Submitted { job: id, name, existing: false }),
         Some(why) => match why.existing() {
             Some(existing) => again::answer(daemon, peer, &job, existing),
-            None => Err(refuse(ErrorCode::Rejected, why.to_string(), rejection_hint(daemon, &job)?)),
+            None => Err(refuse(
+                ErrorCode::Rejected,
+                why.to_string(),
+                "`phalanx nodes` and `phalanx topo show` say what there is",
+            )),
         },
     }
-}
-
-/// What to do about a job that can never run here.
-fn rejection_hint(daemon: &Daemon, job: &Job) -> Result<&'static str, Failure> {
-    let has_devices = |e: &Engine| e.nodes().any(|node| node.machine.device_count() > 0);
-    if !job.gangs.iter().any(|gang| gang.device_count() > 0) || daemon.engine.look(has_devices)? {
-        return Ok("`phalanx nodes` and `phalanx topo show` say what there is");
-    }
-    Ok(
-        "there are no GPUs here: `--cpus N` asks for CPUs alone, and `phalanx up --cluster FILE` declares nodes with GPUs to \
-        try things out; `phalanx nodes` says why none was found",
-    )
 }
 
 /// Whether the peer may use the queue, the class and the priority of a job. Operators may, and so may the owner of a

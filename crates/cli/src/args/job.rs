@@ -47,19 +47,6 @@ impl Which {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Wait {
-    /// Numbers or names.
-    #[arg(required = true, value_name = "JOB", num_args = 1..=1000, add = ArgValueCompleter::new(complete::jobs))]
-    pub(crate) jobs: Vec<String>,
-    /// Until the first of them has ended, and not all.
-    #[arg(long)]
-    pub(crate) any: bool,
-    /// No longer than this: `90m`, `30s`.
-    #[arg(long, value_name = "TIME")]
-    pub(crate) timeout: Option<String>,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct Update {
     /// Number or name.
     #[arg(add = ArgValueCompleter::new(complete::jobs))]

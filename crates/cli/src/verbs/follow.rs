@@ -86,7 +86,7 @@ pub(super) fn run(
 }
 
 /// The job's own code as far as a process can have it; a code that would look like success becomes 1.
-pub(super) fn exit_code(view: &JobView) -> ExitCode {
+fn exit_code(view: &JobView) -> ExitCode {
     let code = view.ending.as_ref().map_or(1, Ending::exit_code);
     ExitCode::from(match u8::try_from(code & 0xff).unwrap_or(1) {
         0 if code != 0 => 1,
