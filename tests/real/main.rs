@@ -35,4 +35,5 @@ mod support;
 mod swarm;
 mod timing;
 mod users;
+mod wait;
 mod whatif;

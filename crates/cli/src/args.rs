@@ -10,6 +10,7 @@ mod log;
 mod node;
 mod scheduler;
 mod topo;
+mod wait;
 
 use std::path::PathBuf;
 
@@ -28,18 +29,19 @@ pub(crate) use log::Log;
 pub(crate) use node::{How, Node};
 pub(crate) use scheduler::{ByDefault, Deciding, Scheduler, Used};
 pub(crate) use topo::{Calibrate, Export, ExportTo, Import, Probe, Reading, Topo, Transport};
+pub(crate) use wait::Wait;
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0    done; for `run` and `submit --wait`: the job succeeded
-  N    `run` and `submit --wait`: the job's own exit code
+  0    done; for `run`, `submit --wait` and `wait`: the job succeeded
+  N    `run` and `submit --wait`: the job's own exit code; `wait`: the highest code of the jobs
   1    `topo check`, `doctor`: something severe was found; `topo probe`: a pair could not be measured
   2    `replay --check`: a step is decided otherwise than it was
   64   bad flags or files, or a job that can never run here
   66   no such job or node
   69   no daemon answers; `phalanx up --detach` starts one
   70   an error inside Phalanx
-  75   not possible right now; try again
+  75   not possible right now; try again; `wait --timeout`: a job has not ended in time
   77   not allowed for this user
   124  the job reached its time limit
   130  the job was cancelled, or the wait for it was interrupted";
@@ -95,6 +97,8 @@ pub(crate) enum Verb {
     Why(Either<OneJob>),
     /// Print the output of a job.
     Logs(Either<Logs>),
+    /// Wait until jobs have ended, and exit with the highest of their codes.
+    Wait(Wait),
     /// Cancel jobs: by number or name, or all that are meant by the flags.
     #[command(visible_aliases = ["stop", "delete"])]
     Cancel(Either<Cancel>),

@@ -67,7 +67,7 @@ fn world(verb: &Verb) -> Vec<Answer> {
             vec![Answer::Snapshot(Box::new(snapshot))]
         }
         Verb::AddWindow(_) | Verb::RemoveWindow { .. } | Verb::NoticeSpot { .. } => done("told"),
-        Verb::Follow { .. } => Vec::new(),
+        Verb::Follow { .. } | Verb::Wait { .. } => Vec::new(),
     }
 }
 
@@ -412,6 +412,68 @@ fn a_daemon_that_is_restarted_is_waited_for_and_nothing_is_said_twice() {
     let run = fake.run("run -- x");
     assert_eq!((run.code, run.out.as_str()), (5, "zero\none\n"), "{}", run.err);
     assert_eq!(run.err.matches("starting").count(), 1, "{}", run.err);
+}
+
+/// Job 1 succeeds, and job N ends with code N.
+fn end_of(id: JobId) -> Answer {
+    let ending = if id.0 == 1 { Ending::Succeeded } else { user_code(i32::try_from(id.0).unwrap()) };
+    Answer::Job(Box::new(JobView { id, ..ended(ending) }))
+}
+
+#[test]
+fn wait_exits_with_the_highest_code_and_any_with_the_first() {
+    let fake = Fake::start(|verb| match verb {
+        Verb::Wait { jobs } => jobs.iter().map(|id| end_of(*id)).chain([Answer::End]).collect(),
+        other => world(other),
+    });
+    for (words, code) in [("1", 0), ("4", 4), ("1 5 4 5", 5), ("--any 1 5 4", 0), ("--timeout 1h 4 1", 4)] {
+        let run = fake.run(&format!("wait {words}"));
+        assert_eq!((run.code, run.out.as_str()), (code, ""), "{words}: {}", run.err);
+    }
+    let run = fake.run("wait 1 5 4");
+    assert_eq!(run.err.lines().count(), 3, "{}", run.err);
+    let run = fake.run("wait -o json 4 1");
+    let document: Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!((&document["kind"], &document["items"][1]["id"]), (&"JobList".into(), &4.into()));
+    assert_eq!(fake.run("wait nope").code, 66);
+    assert_eq!(fake.run("wait --timeout soon 1").code, 64);
+    assert_eq!(fake.run("wait").code, 64);
+}
+
+#[test]
+fn wait_asks_a_restarted_daemon_for_the_jobs_that_are_left() {
+    let asked = std::sync::atomic::AtomicU32::new(0);
+    let fake = Fake::start(move |verb| match verb {
+        // The first stream breaks off after one job.
+        Verb::Wait { .. } if asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0 => {
+            vec![end_of(JobId(4))]
+        }
+        Verb::Wait { jobs } => jobs.iter().map(|id| end_of(*id)).chain([Answer::End]).collect(),
+        other => world(other),
+    });
+    let run = fake.run("wait 1 4 5");
+    assert_eq!(run.code, 5, "{}", run.err);
+    assert!(run.err.contains("the daemon is gone"), "{}", run.err);
+    let waits: Vec<Vec<JobId>> = fake
+        .asked()
+        .into_iter()
+        .filter_map(|verb| if let Verb::Wait { jobs } = verb { Some(jobs) } else { None })
+        .collect();
+    assert_eq!(waits, [vec![JobId(1), JobId(4), JobId(5)], vec![JobId(1), JobId(5)]]);
+}
+
+#[test]
+fn wait_gives_up_after_its_timeout_and_says_which_jobs_go_on() {
+    let fake = Fake::stream(|verb, say| match verb {
+        Verb::Wait { .. } => {
+            say(end_of(JobId(1)));
+            std::thread::sleep(std::time::Duration::from_secs(60));
+        }
+        other => world(other).into_iter().for_each(say),
+    });
+    let run = fake.run("wait --timeout 300ms 1 2 3");
+    assert_eq!(run.code, 75, "{}", run.err);
+    assert!(run.err.contains("jobs 2, 3 did not end"), "{}", run.err);
 }
 
 /// A job that runs until it is cancelled; the first line of its log says that it runs.

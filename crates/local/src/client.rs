@@ -34,7 +34,7 @@ pub struct Answers {
 /// When no daemon listens there, or the connection breaks.
 pub fn ask(socket: &Path, verb: Verb) -> Result<Answers, ClientError> {
     let no_daemon = |source| ClientError::NoDaemon { path: socket.to_owned(), source };
-    let streams = matches!(verb, Verb::Logs { .. } | Verb::Follow { .. });
+    let streams = matches!(verb, Verb::Logs { .. } | Verb::Follow { .. } | Verb::Wait { .. });
     let mut stream = UnixStream::connect(socket).map_err(no_daemon)?;
     stream.set_write_timeout(Some(Duration::from_secs(30)))?;
     let mut line = serde_json::to_vec(&Request { version: VERSION.to_owned(), verb })?;

@@ -4,6 +4,7 @@
 //! Shapes carry [`VERSION`]; fields are only ever added within one version.
 
 mod array;
+mod asks;
 mod cluster;
 mod filter;
 
@@ -18,6 +19,7 @@ use phalanx_spec::quantity::format_micro;
 use serde::{Deserialize, Serialize};
 
 pub use array::{ArrayView, JobRef};
+pub use asks::{BoostAsk, News, WindowAsk};
 pub use cluster::{
     HeldView, NodeView, NodesView, QueueDetailView, QueueView, TopologyView, WaitingView, WindowKind,
     WindowView,
@@ -28,6 +30,8 @@ pub use filter::JobFilter;
 pub const VERSION: &str = "phalanx/v1";
 /// A request line is at most this long.
 pub const REQUEST_BYTES_MAX: usize = 16 << 20;
+/// Jobs that one request waits for.
+pub const WAIT_JOBS_MAX: usize = 10_000;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Request {
@@ -75,6 +79,11 @@ pub enum Verb {
     /// Streams [`Answer::Event`] lines until the job has finished, then [`Answer::Job`].
     Follow {
         job: JobRef,
+    },
+    /// Streams [`Answer::Job`] for each of these jobs when it has ended, then [`Answer::End`].
+    Wait {
+        /// At most [`WAIT_JOBS_MAX`].
+        jobs: Vec<JobId>,
     },
     Cancel {
         job: JobRef,
@@ -167,37 +176,6 @@ pub enum Verb {
     Snapshot,
     /// Ends the daemon; jobs go on and are adopted by the next one.
     Stop,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WindowAsk {
-    /// Each a name, a pattern such as `gpu-[1-4]`, or a domain such as `rack=r1` or, where several have that name,
-    /// `rack=b1/r1`.
-    pub nodes: Vec<String>,
-    pub begins_at: Timestamp,
-    pub ends_at: Timestamp,
-    /// The queue that the nodes are kept for; none for maintenance.
-    pub held_for: Option<QueueName>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BoostAsk {
-    pub priority: i32,
-    pub for_ms: u64,
-}
-
-/// What a gang's ranks tell the scheduler.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum News {
-    /// They saved their work, just now.
-    Checkpoint,
-    /// Somebody works in it.
-    Active,
-    /// They stand where the gang may change its size.
-    Boundary,
-    /// Something they measured, in thousandths of its unit.
-    Metric { name: String, value_milli: i64 },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

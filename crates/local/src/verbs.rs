@@ -6,6 +6,7 @@ mod queues;
 mod tasks;
 pub(crate) mod tell;
 mod turn;
+mod wait;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -92,6 +93,7 @@ pub(crate) fn answer(
             return stream_logs(daemon, peer, &job, &Wanted { rank, attempt, tail, follow }, reply);
         }
         Verb::Follow { job } => return follow_job(daemon, peer, &job, reply),
+        Verb::Wait { jobs } => return wait::wait(daemon, peer, jobs, reply),
         Verb::Cancel { job } => cancel(daemon, peer, &job)?,
         Verb::Nodes => nodes(daemon)?,
         Verb::Topology => {
@@ -534,7 +536,12 @@ fn stream_logs(
 }
 
 fn ended(daemon: &Daemon, id: JobId) -> Result<bool, Failure> {
-    Ok(daemon.engine.look(move |engine| engine.job(id).is_none() || engine.ending(id).is_some())?)
+    Ok(daemon.engine.look(move |engine| has_ended(engine, id))?)
+}
+
+/// Also of a job that the engine does not know: it knows each one that has not ended.
+fn has_ended(engine: &Engine, id: JobId) -> bool {
+    engine.job(id).is_none() || engine.ending(id).is_some()
 }
 
 /// Events as they come, then the job as it ended.

@@ -24,7 +24,7 @@ use crate::show;
 const RECONNECT: Duration = Duration::from_millis(500);
 const RECONNECTS: u32 = 240;
 /// What shells report for a program that Ctrl-C ended.
-const INTERRUPTED: u8 = 130;
+pub(super) const INTERRUPTED: u8 = 130;
 
 /// What Ctrl-C means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,11 +87,16 @@ pub(super) fn run(
 
 /// The job's own code as far as a process can have it; a code that would look like success becomes 1.
 fn exit_code(view: &JobView) -> ExitCode {
+    ExitCode::from(code_of(view))
+}
+
+/// As [`exit_code`], to be compared.
+pub(super) fn code_of(view: &JobView) -> u8 {
     let code = view.ending.as_ref().map_or(1, Ending::exit_code);
-    ExitCode::from(match u8::try_from(code & 0xff).unwrap_or(1) {
+    match u8::try_from(code & 0xff).unwrap_or(1) {
         0 if code != 0 => 1,
         code => code,
-    })
+    }
 }
 
 struct Follower<'a> {
@@ -315,7 +320,7 @@ fn has_ended(socket: &Path, job: JobId) -> Result<bool, ClientError> {
 }
 
 /// Repeats until `attempt` is done, while the daemon comes back in time.
-fn persist(
+pub(super) fn persist(
     on_gone: impl Fn(),
     mut attempt: impl FnMut() -> Result<bool, ClientError>,
 ) -> Result<(), ClientError> {

@@ -15,6 +15,7 @@ mod scheduler;
 mod sim;
 mod submit;
 mod topo;
+mod wait;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -100,6 +101,7 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
         Verb::Get(one) => jobs::get(&session, &one.verb.job),
         Verb::Why(one) => jobs::why(&session, &one.verb.job),
         Verb::Logs(logs) => logs::logs(&session, &logs.verb),
+        Verb::Wait(asked) => wait::wait(&session, &asked),
         Verb::Cancel(cancel) if cancel.verb.jobs.is_empty() => jobs::cancel_by(&session, &cancel.verb),
         Verb::Cancel(cancel) => jobs::cancel(&session, &cancel.verb.jobs),
         Verb::Nodes(_) => cluster::nodes(&session),

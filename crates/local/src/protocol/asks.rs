@@ -1,0 +1,35 @@
+//! What requests carry beside jobs.
+
+use phalanx_model::{QueueName, Timestamp};
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowAsk {
+    /// Each a name, a pattern such as `gpu-[1-4]`, or a domain such as `rack=r1` or, where several have that name,
+    /// `rack=b1/r1`.
+    pub nodes: Vec<String>,
+    pub begins_at: Timestamp,
+    pub ends_at: Timestamp,
+    /// The queue that the nodes are kept for; none for maintenance.
+    pub held_for: Option<QueueName>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BoostAsk {
+    pub priority: i32,
+    pub for_ms: u64,
+}
+
+/// What a gang's ranks tell the scheduler.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum News {
+    /// They saved their work, just now.
+    Checkpoint,
+    /// Somebody works in it.
+    Active,
+    /// They stand where the gang may change its size.
+    Boundary,
+    /// Something they measured, in thousandths of its unit.
+    Metric { name: String, value_milli: i64 },
+}
