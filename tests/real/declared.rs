@@ -7,7 +7,7 @@ use std::path::Path;
 use phalanx_local::protocol::{Answer, NodesView, Verb};
 use phalanx_model::{DeviceMask, Job, LaunchKind, LevelName};
 
-use crate::support::{Bench, env, gang, shell, until};
+use crate::support::{Bench, env, gang, refused, shell, until};
 
 const TOPOLOGY: &str = "v100-hcm-8.txt";
 
@@ -219,4 +219,19 @@ fn the_users_own_variables_win() {
     for env in environments(&bench, job) {
         assert_env(&env, &own);
     }
+}
+
+#[test]
+fn a_machine_without_gpus_says_so_and_what_to_do() {
+    let bench = Bench::up_with("nodes:\n- {name: n1, cpus: 8, memory: 64GB}\n");
+    let refusal = |devices| {
+        let mut job = shell(1, "true");
+        (gang(&mut job).needs.devices, gang(&mut job).needs.cpu_milli) = (devices, 64_000);
+        refused(bench.ask(Verb::Submit { job: Box::new(job), secrets: BTreeMap::new() }))
+    };
+    let error = refusal(1);
+    assert_eq!(error.message, "the job needs GPUs, and this machine has none");
+    assert!(error.hint.contains("--cluster FILE") && error.hint.contains("--cpus"), "{error:?}");
+    // Too many CPUs are another matter.
+    assert!(refusal(0).message.contains("can never fit"));
 }

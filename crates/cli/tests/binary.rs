@@ -234,6 +234,28 @@ fn a_job_that_can_never_run_is_refused() {
 }
 
 #[test]
+fn a_dry_run_on_a_machine_without_gpus_says_so() {
+    let fake = Fake::start(|verb| match verb {
+        Verb::DryRun { .. } => {
+            let rejected =
+                Rejection::LargerThanCluster { asked: 1, largest: 0, where_: "in main".to_owned() };
+            let view = phalanx_local::protocol::DryRunView { rejected: Some(rejected), ..views::dry_run() };
+            vec![Answer::DryRun(view)]
+        }
+        Verb::Nodes => {
+            let mut view = views::nodes();
+            view.nodes.iter_mut().for_each(|node| node.devices = 0);
+            vec![Answer::Nodes(view)]
+        }
+        other => world(other),
+    });
+    let run = fake.run("submit --dry-run -G 1 -- x");
+    assert_eq!(run.code, 64);
+    assert!(run.err.contains("the job needs GPUs, and this machine has none"), "{}", run.err);
+    assert!(run.err.contains("phalanx up --detach --cluster FILE"), "{}", run.err);
+}
+
+#[test]
 fn the_job_reaches_the_daemon_and_the_secret_beside_it() {
     let fake = Fake::start(world);
     assert_eq!(fake.run("submit -n train -G 4 --secret TOKEN -e MODE=fast -- python train.py").code, 0);

@@ -33,6 +33,7 @@ mod share;
 mod single_flight;
 mod spot;
 mod threads;
+mod unfit;
 mod upkeep;
 mod user;
 mod verbs;
@@ -41,3 +42,4 @@ mod world;
 
 pub use notify::post;
 pub use paths::Paths;
+pub use unfit::unfit;

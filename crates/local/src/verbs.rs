@@ -24,6 +24,7 @@ use crate::protocol::{
 };
 use crate::server::{Peer, Reply};
 use crate::spot;
+use crate::unfit::unfit;
 use crate::views;
 
 /// Jobs of a list that are looked at in one go: the thread that is asked decides in between.
@@ -218,11 +219,11 @@ fn submit(
         None => Ok(Answer::Submitted { job: id, name, existing: false }),
         Some(why) => match why.existing() {
             Some(existing) => again::answer(daemon, peer, &job, existing),
-            None => Err(refuse(
-                ErrorCode::Rejected,
-                why.to_string(),
-                "`phalanx nodes` and `phalanx topo show` say what there is",
-            )),
+            None => {
+                let devices = daemon.engine.look(|e| e.nodes().map(|n| n.machine.device_count()).sum())?;
+                let (message, hint) = unfit(&job, &why, devices);
+                Err(refuse(ErrorCode::Rejected, message, hint))
+            }
         },
     }
 }

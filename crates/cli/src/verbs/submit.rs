@@ -122,8 +122,10 @@ fn preview(session: &Session, job: &Job) -> Result<ExitCode, Failure> {
             session.out.show("DryRun", body, |_| String::new(), Vec::new)?;
             return Ok(ExitCode::from(USAGE));
         }
-        let hint = "`phalanx nodes` and `phalanx topo show` say what there is";
-        return Err(Failure::usage(format!("this job would be refused: {why}"), hint));
+        let Answer::Nodes(known) = session.ask(Ask::Nodes)? else { return Err(Failure::unexpected()) };
+        let devices = known.nodes.iter().map(|node| node.devices).sum();
+        let (message, hint) = phalanx_local::unfit(job, why, devices);
+        return Err(Failure::usage(format!("this job would be refused: {message}"), hint));
     }
     if let Some(existing) = view.rejected.as_ref().and_then(|why| why.existing()) {
         session.out.note(&format!("job {existing} has this key already; nothing new would be submitted"));
