@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use phalanx_local::Paths;
 use phalanx_local::client::ask_once;
-use phalanx_local::protocol::{Answer, Verb};
+use phalanx_local::protocol::{Answer, JobFilter, Verb};
 use phalanx_model::{JobId, Owner, Timestamp};
 use phalanx_spec::{JobFile, SubmitContext};
 
@@ -72,7 +72,7 @@ fn fill(paths: &Paths) -> Result<JobId, String> {
         }
     }
     loop {
-        let verb = Verb::List { finished: false, owner: None, limit: 1 };
+        let verb = Verb::List { finished: false, filter: JobFilter::default(), limit: 1 };
         match ask_once(&socket, verb).map_err(|e| e.to_string())? {
             Answer::Jobs(jobs) if jobs.is_empty() => return Ok(last),
             _ => std::thread::sleep(Duration::from_millis(50)),

@@ -1,6 +1,8 @@
 //! The Debian package under a real systemd: the unit files, the scripts of the package, and that no rank notices what
 //! becomes of the daemon. Passed over where there is no root, no systemd and no `dpkg-deb`.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;

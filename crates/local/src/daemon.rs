@@ -281,17 +281,24 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     }
     reconcile(&daemon);
 
-    let listener = listen(paths)?;
-    info!(socket = %paths.socket().display(), epoch = epoch.0, isolation = daemon.isolation, "ready");
-    let serving = Arc::clone(&daemon);
-    threads::vital("server", move || server::serve(&listener, &serving)).map_err(no_thread)?;
-    // Nobody listens where no service manager started the daemon.
-    let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
+    serve(&daemon)?;
     let metrics = pumping.join().unwrap_or_default(); // It takes the process along if it panics.
     let _ = fs::remove_file(paths.socket());
     daemon.recorder.finish();
     daemon.clock.keep(paths);
     info!(steps = metrics.steps, "stopped; jobs go on");
+    Ok(())
+}
+
+/// From here on it answers.
+fn serve(daemon: &Arc<Daemon>) -> Result<(), UpError> {
+    let listener = listen(&daemon.paths)?;
+    let socket = daemon.paths.socket();
+    info!(socket = %socket.display(), epoch = daemon.epoch, isolation = daemon.isolation, "ready");
+    let serving = Arc::clone(daemon);
+    threads::vital("server", move || server::serve(&listener, &serving)).map_err(UpError::Thread)?;
+    // Nobody listens where no service manager started the daemon.
+    let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
     Ok(())
 }
 

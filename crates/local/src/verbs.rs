@@ -86,7 +86,7 @@ pub(crate) fn answer(
             Answer::DryRun(daemon.engine.look(move |e| views::dry_run(e, &map, &job))?)
         }
         Verb::List { finished, filter, limit } => {
-            Answer::Jobs(list(daemon, finished, filter, limit.min(LIST_MAX))?)
+            Answer::Jobs(list(daemon, finished, &filter, limit.min(LIST_MAX))?)
         }
         Verb::Get { job } => Answer::Job(Box::new(get(daemon, peer, &job)?)),
         Verb::Why { job } => why(daemon, peer, &job)?,
@@ -311,7 +311,7 @@ fn check_secrets(job: &Job, secrets: &BTreeMap<String, String>) -> Result<(), Fa
     }
 }
 
-fn list(daemon: &Daemon, finished: bool, filter: JobFilter, limit: u32) -> Result<Vec<JobView>, Failure> {
+fn list(daemon: &Daemon, finished: bool, filter: &JobFilter, limit: u32) -> Result<Vec<JobView>, Failure> {
     let of_books = filter.clone();
     let ids = daemon.engine.look(move |e| views::newest(e, limit as usize, finished, &of_books))?;
     // A short list searches for its own jobs alone.
@@ -325,7 +325,7 @@ fn list(daemon: &Daemon, finished: bool, filter: JobFilter, limit: u32) -> Resul
     }
     if finished {
         let known: std::collections::BTreeSet<JobId> = jobs.iter().map(|j| j.id).collect();
-        let older = daemon.recorder.finished(&filter, limit).map_err(unreadable)?;
+        let older = daemon.recorder.finished(filter, limit).map_err(unreadable)?;
         jobs.extend(older.into_iter().filter(|j| !known.contains(&j.id)));
         jobs.sort_by_key(|j| j.id);
     }

@@ -163,7 +163,7 @@ fn a_size_set_by_hand_waits_for_the_boundary_and_stays() {
     world.advance(MINUTE);
     assert_eq!((world.phase(1), world.size(1)), ("running", 2), "nobody waits, and the user said two");
     // What the user did not get yet is taken back with it.
-    world.tell(&[wish(4), by_itself.clone()]);
+    world.tell(&[wish(4), by_itself]);
     assert_eq!(next(&world), None);
     world.boundary(1);
     world.advance(MINUTE);

@@ -1,5 +1,7 @@
 use kube::api::DynamicObject;
-use phalanx_model::{Gang, Job, JobId, JobName, Needs, Owner, Policy, Program, QueueName, Timestamp, Turn};
+use phalanx_model::{
+    Array, Gang, Job, JobId, JobName, Needs, Owner, Policy, Program, QueueName, Tasks, Timestamp, Turn,
+};
 
 use super::*;
 use crate::recognise::{GangSpec, LevelRef, spec_of};
@@ -165,8 +167,10 @@ fn a_job_file_becomes_work_or_says_what_a_cluster_cannot_be_told() {
     assert_eq!(refused(|job| job.turn.begins_at = Some(Timestamp(5))), "begin");
     assert_eq!(refused(|job| job.gangs[0].max = 32), "nodes: MIN-MAX");
     assert_eq!(refused(|job| job.gangs[0].needs.is_exclusive = true), "exclusive");
-    let array = phalanx_model::Array { tasks: phalanx_model::Tasks::first(3), running_max: None };
-    assert_eq!(refused(|job| job.turn.array = Some(array.clone())), "array");
+    assert_eq!(
+        refused(|job| job.turn.array = Some(Array { tasks: Tasks::first(3), running_max: None })),
+        "array"
+    );
     assert_eq!(refused(|job| job.gangs[0].topology.slice = Some([4, 4, 1])), "slice");
     assert_eq!(refused(|job| job.gangs[0].program.notify = Some("x".to_owned())), "notify");
 }
