@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use phalanx_local::client::ask;
 use phalanx_local::protocol::{Answer, ArrayView, JobFilter, JobRef, JobView, Verb};
-use phalanx_model::{Array, Ending, Job, JobId, Phase, Tasks};
+use phalanx_model::{Array, Ending, Job, JobId, JobUpdate, Phase, Tasks};
 
 use crate::support::{Bench, NODE_OF_8, eventually, refused, shell};
 
@@ -158,5 +158,29 @@ fn a_hundred_thousand_tasks_are_submitted_listed_addressed_and_cancelled() {
     assert_eq!((ended.state.as_str(), array_of(&ended).progress.failed), ("cancelled", 100_000));
     let told = ended.events.iter().find(|event| event.detail.starts_with("99984 tasks"));
     assert_eq!(told.unwrap().what, "cancelled");
+    bench.await_nobody();
+}
+
+/// A hold of one task held all of its job.
+#[test]
+fn what_is_for_whole_jobs_is_not_done_for_a_task() {
+    let bench = Bench::up_with(NODE_OF_8);
+    let id = bench.submit(array("1-4", 1, "exec sleep 1000"));
+    bench.await_state(id, "running");
+    let update = JobUpdate { priority: Some(-1), ..JobUpdate::default() };
+    let one = || task(id, "3");
+    for verb in [
+        Verb::Hold { job: one() },
+        Verb::Release { job: one() },
+        Verb::Boost { job: one(), boost: None },
+        Verb::Update { job: one(), update },
+        Verb::Requeue { job: one(), hold: true },
+        Verb::Scale { job: one(), replicas: Some(1) },
+    ] {
+        let refusal = refused(bench.ask(verb));
+        assert!(refusal.message.contains("is a part of job"), "{refusal:?}");
+    }
+    assert_eq!(get(&bench, JobRef::Id(id)).state, "running");
+    bench.cancel(id);
     bench.await_nobody();
 }

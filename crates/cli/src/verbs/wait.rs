@@ -77,6 +77,10 @@ fn duration(text: &str) -> Result<Duration, Failure> {
 fn numbers(session: &Session, jobs: &[String]) -> Result<Vec<JobId>, Failure> {
     let number = |job: &String| match JobRef::parse(job) {
         JobRef::Id(id) => Ok(id),
+        JobRef::Tasks(id, tasks) => {
+            let message = format!("this waits for whole jobs, and {id}.{tasks} is a part of job {id}");
+            Err(Failure::usage(message, format!("`phalanx wait {id}` waits for all of its tasks")))
+        }
         name => match session.ask(Ask::Get { job: name })? {
             Answer::Job(view) => Ok(view.id),
             _ => Err(Failure::unexpected()),

@@ -56,15 +56,6 @@ pub(crate) fn facts() -> Vec<Input> {
         Input::DrainRequested { node: node.clone() },
         Input::JobSubmitted { job: Box::new(self::job()) },
         Input::CancelRequested { job, by: "ada".to_owned() },
-        Input::JobUpdated {
-            job,
-            update: JobUpdate {
-                time_limit_ms: Some(9),
-                priority: Some(-2),
-                queue: Some(QueueName::new("vision").unwrap()),
-            },
-        },
-        Input::JobRequeued { job, by: "ada".to_owned() },
         Input::JobForgotten { job },
         Input::MemberReady { member: member() },
         Input::MemberReleased { member: member() },
@@ -74,7 +65,7 @@ pub(crate) fn facts() -> Vec<Input> {
         Input::EffectFailed { effect, class: FailureClass::Node, detail: "gone".to_owned() },
         Input::EffectUnknown { effect },
         Input::GangResized { gang, size: Some(4) },
-        Input::ServiceObserved { service: Service { job, replicas: 2, looks: Vec::new(), is_set: true } },
+        Input::ServiceObserved { service: Service { job, replicas: 2, looks: Vec::new(), is_set: false } },
         Input::SessionObserved { session: Session { job, used_at: at } },
         Input::CalendarObserved {
             calendar: Calendar {

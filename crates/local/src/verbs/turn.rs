@@ -10,7 +10,7 @@ use crate::protocol::{Answer, BoostAsk, ErrorCode, EventView, JobRef, JobView};
 use crate::server::Peer;
 
 pub(super) fn hold(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<Answer, Failure> {
-    let job = unfinished(own(daemon, peer, wanted)?)?;
+    let job = whole(daemon, peer, wanted)?;
     let by = peer.owner.name.clone();
     let id = job.id;
     let is_held = move |e: &Engine| e.job(id).is_some_and(|job| job.turn.held_by.is_some());
@@ -20,7 +20,7 @@ pub(super) fn hold(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<Answ
 }
 
 pub(super) fn release(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<Answer, Failure> {
-    let job = unfinished(own(daemon, peer, wanted)?)?;
+    let job = whole(daemon, peer, wanted)?;
     let by = peer.owner.name.clone();
     let id = job.id;
     let is_free = move |e: &Engine| e.job(id).is_some_and(|job| job.turn.held_by.is_none());
@@ -36,7 +36,7 @@ pub(super) fn boost(
     asked: Option<BoostAsk>,
 ) -> Result<Answer, Failure> {
     operator(peer)?;
-    let job = unfinished(own(daemon, peer, wanted)?)?;
+    let job = whole(daemon, peer, wanted)?;
     let (id, by) = (job.id, peer.owner.name.clone());
     let now = daemon.clock.now();
     let boost = asked.map(|BoostAsk { priority, for_ms }| Boost {
@@ -65,7 +65,7 @@ pub(super) fn update(
     wanted: &JobRef,
     update: JobUpdate,
 ) -> Result<Answer, Failure> {
-    let view = unfinished(own(daemon, peer, wanted)?)?;
+    let view = whole(daemon, peer, wanted)?;
     let id = view.id;
     if update == JobUpdate::default() {
         return Err(refuse(
@@ -114,7 +114,7 @@ fn no_longer(job: JobId) -> Failure {
 
 /// Stops what runs of a job, so that it starts again, or waits for a release.
 pub(super) fn requeue(daemon: &Daemon, peer: &Peer, wanted: &JobRef, hold: bool) -> Result<Answer, Failure> {
-    let job = unfinished(own(daemon, peer, wanted)?)?;
+    let job = whole(daemon, peer, wanted)?;
     let (id, by) = (job.id, peer.owner.name.clone());
     let runs = move |e: &Engine| {
         e.active_of(id).any(|gang| matches!(gang.phase, Phase::Starting { .. } | Phase::Running { .. }))
@@ -142,7 +142,7 @@ pub(super) fn scale(
     wanted: &JobRef,
     replicas: Option<u32>,
 ) -> Result<Answer, Failure> {
-    let job = unfinished(own(daemon, peer, wanted)?)?;
+    let job = whole(daemon, peer, wanted)?;
     let id = job.id;
     let Some(service) = job.service else {
         let message = format!("job {id} is no service");
@@ -212,6 +212,16 @@ pub(super) fn resize(
     let when = if job.state == "pending" { "when it starts" } else { "from its next boundary on" };
     let until = format!("it grows no further until `phalanx resize {id} auto`");
     Ok(Answer::Done { detail: format!("job {id} is to have {size} members {when}; {until}") })
+}
+
+/// A job that has not ended, for what is done to all of it.
+fn whole(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<JobView, Failure> {
+    if let JobRef::Tasks(id, tasks) = wanted {
+        let message = format!("this is for whole jobs, and {id}.{tasks} is a part of job {id}");
+        let hint = format!("name job {id}; tasks by themselves can be cancelled and resized");
+        return Err(refuse(ErrorCode::BadRequest, message, hint));
+    }
+    unfinished(own(daemon, peer, wanted)?)
 }
 
 fn unfinished(view: JobView) -> Result<JobView, Failure> {
