@@ -1,6 +1,6 @@
 # The few commands a person needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test swarm swarm-nightly bench-sim bench-kube image deb static test-kube test-kubelet kube-upgrade kube-up kube-demo kube-race kube-kills walls fmt deny fuzz clean check-tools wasm-target node-tools
+.PHONY: help demo test swarm swarm-nightly bench-sim bench-kube image deb test-kube test-kubelet kube-upgrade kube-up kube-demo kube-race kube-kills walls fmt deny fuzz clean check-tools wasm-target node-tools
 
 CARGO ?= cargo
 RUST_MIN := 1.95
@@ -62,17 +62,10 @@ image: check-tools ## The image of the release as an archive, without a containe
 	  --to $(TARGET_DIR)/phalanx-image.tar $(if $(IMAGE),--name $(IMAGE))
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
-MUSL := $(shell uname -m)-unknown-linux-musl
 deb: check-tools ## The Debian package of the daemon for one machine (Debian, Ubuntu)
 	$(CARGO) build --release --locked -p phalanx-cli
 	@deploy/deb/build.sh $(TARGET_DIR)/release/phalanx $(VERSION) $(TARGET_DIR)/phalanx.deb
 	@echo "$(TARGET_DIR)/phalanx.deb is written"
-
-static: check-tools ## A program that needs no library of the system (needs musl-gcc)
-	@command -v musl-gcc >/dev/null 2>&1 || { echo "musl-gcc is missing. Debian, Ubuntu: apt-get install musl-tools"; exit 1; }
-	@[ -d "$$(rustc --print sysroot)/lib/rustlib/$(MUSL)" ] || rustup target add $(MUSL)
-	CC_$(subst -,_,$(MUSL))=musl-gcc $(CARGO) build --release --locked --target $(MUSL) -p phalanx-cli
-	@echo "$(TARGET_DIR)/$(MUSL)/release/phalanx is built"
 
 # The manifests name the image as it is called by default.
 test-kubelet: override IMAGE =
