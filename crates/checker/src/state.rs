@@ -120,9 +120,7 @@ impl Checker {
         let Input::JobUpdated { job, update } = input else { return };
         let what = format!("change of job {job}");
         if let Some(job) = self.jobs.get_mut(job).filter(|_| !refused.contains(&&*what)) {
-            job.policy.time_limit_ms = update.time_limit_ms.or(job.policy.time_limit_ms);
-            job.priority = update.priority.unwrap_or(job.priority);
-            job.queue = update.queue.clone().unwrap_or_else(|| job.queue.clone());
+            update.apply(job);
         }
     }
 

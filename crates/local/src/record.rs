@@ -7,7 +7,7 @@ use std::fs;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use phalanx_model::{Job, JobId, Timestamp};
+use phalanx_model::{Job, JobId, Phase, Timestamp};
 use tracing::warn;
 
 use crate::Paths;
@@ -163,7 +163,7 @@ impl Recorder {
     /// Jobs that have not ended, with their submissions.
     pub(crate) fn unfinished(&self) -> Result<Vec<JobView>, String> {
         let mut jobs = Vec::new();
-        for state in ["pending", "starting", "running", "stopping"] {
+        for state in Phase::LIVING {
             let filter = Filter { states: vec![state.to_owned()], ..Filter::default() };
             let rows = held(&self.reader).jobs(&filter).map_err(|e| e.to_string())?;
             jobs.extend(rows.iter().filter_map(view));

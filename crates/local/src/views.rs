@@ -9,8 +9,8 @@ mod service;
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
-    CostTable, Gang, GangId, GangRecord, Job, JobId, Levels, MemberState, Node, NodeName, Pattern, Phase,
-    Placement, Question, Reason, Report, Role, Tasks, Traffic,
+    CostTable, Ending, Gang, GangId, GangRecord, Job, JobId, Levels, MemberState, Node, NodeName, Pattern,
+    Phase, Placement, Question, Reason, Report, Role, Tasks, Traffic,
 };
 use phalanx_shell::{Engine, cost, sentences};
 
@@ -156,11 +156,7 @@ fn view_of(
     let ending = engine.ending(id).cloned();
     let array = array::view(job, progress, records).map(Box::new);
     let service = job.turn.service.as_ref().and_then(|asked| service::service(engine, id, asked, records));
-    let state = match (&ending, &array) {
-        (Some(ending), _) => ending.word(),
-        (None, Some(_)) => array::state(progress),
-        (None, None) => state_of(records, service.as_ref()),
-    };
+    let state = settled_state(engine, job).unwrap_or_else(|| state_of(records, service.as_ref()));
     let (reason, detail) = reason(engine, ending.as_ref(), records, reasons);
     Some(JobView {
         id,
@@ -176,7 +172,7 @@ fn view_of(
         submitted_at: job.submitted_at,
         started_at: progress.started_at,
         finished_at: ending.as_ref().and(progress.ended_at),
-        exit_code: ending.as_ref().map(phalanx_model::Ending::exit_code),
+        exit_code: ending.as_ref().map(Ending::exit_code),
         ending,
         gangs,
         array,
@@ -210,15 +206,15 @@ fn least_advanced(records: &[&GangRecord]) -> &'static str {
 
 fn reason(
     engine: &Engine,
-    ending: Option<&phalanx_model::Ending>,
+    ending: Option<&Ending>,
     records: &[&GangRecord],
     reasons: &Reasons,
 ) -> (String, String) {
     match ending {
-        Some(phalanx_model::Ending::Failed { class, detail, .. }) => {
+        Some(Ending::Failed { class, detail, .. }) => {
             return (class.word().to_owned(), detail.clone());
         }
-        Some(phalanx_model::Ending::Cancelled { by }) => return (String::new(), format!("by {by}")),
+        Some(Ending::Cancelled { by }) => return (String::new(), format!("by {by}")),
         Some(_) => return (String::new(), String::new()),
         None => {}
     }
@@ -298,7 +294,7 @@ pub(crate) fn newest(engine: &Engine, limit: usize, finished: bool, filter: &Job
             && filter.user.as_ref().is_none_or(|user| job.owner.name == *user)
             && filter.queue.as_ref().is_none_or(|queue| job.queue == *queue)
             && filter.has_name(job.name.as_str())
-            && (filter.states.is_empty() || state(engine, job).is_some_and(|state| filter.has_state(state)))
+            && (filter.states.is_empty() || filter.has_state(state(engine, job)))
     };
     let mut ids: Vec<JobId> =
         engine.jobs().map(|(job, _)| job).filter(|job| is_wanted(job)).map(|job| job.id).collect();
@@ -306,17 +302,19 @@ pub(crate) fn newest(engine: &Engine, limit: usize, finished: bool, filter: &Job
 }
 
 /// The word for the state of a job, as its view has it.
-fn state(engine: &Engine, job: &Job) -> Option<&'static str> {
-    if let Some(ending) = engine.ending(job.id) {
-        return Some(ending.word());
-    }
-    if job.turn.array.is_some() {
-        return Some(array::state(engine.progress(job.id)?));
-    }
-    let records = records(engine, job);
-    let service =
-        job.turn.service.as_ref().and_then(|asked| service::service(engine, job.id, asked, &records));
-    Some(state_of(&records, service.as_ref()))
+fn state(engine: &Engine, job: &Job) -> &'static str {
+    settled_state(engine, job).unwrap_or_else(|| {
+        let records = records(engine, job);
+        let asked = job.turn.service.as_ref();
+        let service = asked.and_then(|asked| service::service(engine, job.id, asked, &records));
+        state_of(&records, service.as_ref())
+    })
+}
+
+/// The same for a job that has ended, and for an array, of which no record need be looked at.
+fn settled_state(engine: &Engine, job: &Job) -> Option<&'static str> {
+    let of_array = || job.turn.array.as_ref().and_then(|_| engine.progress(job.id)).map(array::state);
+    engine.ending(job.id).map(Ending::word).or_else(of_array)
 }
 
 /// Gangs of one job that are explained: each costs a search, and arrays have many.

@@ -430,6 +430,9 @@ impl GangRecord {
 }
 
 impl Phase {
+    /// The words of [`Self::word`] for a gang that has not ended; the others are [`Ending::WORDS`].
+    pub const LIVING: [&str; 4] = ["pending", "starting", "running", "stopping"];
+
     /// The phase as users read it.
     #[must_use]
     pub const fn word(&self) -> &'static str {

@@ -77,19 +77,6 @@ impl Turn {
     }
 }
 
-/// What is to change of a job. `None` leaves it as it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JobUpdate {
-    /// In milliseconds, above 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub time_limit_ms: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub priority: Option<i32>,
-    /// Only while none of its gangs holds capacity.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub queue: Option<QueueName>,
-}
-
 /// A priority boost for a time, given by an operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Boost {
@@ -575,6 +562,18 @@ impl Ending {
     pub fn for_another_gang(gang: crate::GangId) -> String {
         format!("{FOR_GANG}{gang}")
     }
+
+    /// Every word of [`Self::word`].
+    pub const WORDS: [&str; 8] = [
+        "succeeded",
+        "failed",
+        "cancelled",
+        "time_limit",
+        "preempted",
+        "deadline_missed",
+        "dependency_failed",
+        "idle_limit",
+    ];
 
     #[must_use]
     pub const fn word(&self) -> &'static str {

@@ -33,6 +33,7 @@ pub mod show;
 mod snapshot;
 pub mod time;
 mod torus;
+mod update;
 
 pub use array::{Array, Progress, TASKS_MAX, Tasks, TasksError};
 pub use cost_table::{CollectiveCost, CostTable, DomainCost, LevelCost, NicCost, ShapeCost};
@@ -48,9 +49,8 @@ pub use ids::{
 };
 pub use input::{Input, SyncKind};
 pub use job::{
-    Advisory, After, Boost, EndOf, Ending, FailureClass, Gang, Job, JobUpdate, LaunchKind, Owner, Pattern,
-    Policy, Preempt, PreemptMode, Program, Retry, Role, SecretSource, Segment, Spread, Stop, Topology,
-    Traffic, Turn,
+    Advisory, After, Boost, EndOf, Ending, FailureClass, Gang, Job, LaunchKind, Owner, Pattern, Policy,
+    Preempt, PreemptMode, Program, Retry, Role, SecretSource, Segment, Spread, Stop, Topology, Traffic, Turn,
 };
 pub use lookup::JobLookup;
 pub use machine::{Device, DeviceGroup, Link, LinkKind, Machine, Nic, Origin, Port};
@@ -73,6 +73,7 @@ pub use report::{
 pub use service::{Look, Replicas, Service, Session, Target};
 pub use snapshot::Snapshot;
 pub use time::Timestamp;
+pub use update::JobUpdate;
 
 /// The largest number of devices on one node: a [`DeviceMask`] has this many bits.
 pub const DEVICES_PER_NODE_MAX: u32 = 64;

@@ -93,14 +93,13 @@ impl Isolation {
     /// What this process has, with members in that group.
     #[must_use]
     pub fn detect_in_live(group: &Path) -> Self {
-        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        Self::detect_in(Path::new(CGROUP_ROOT), &own, group)
+        Self::detect_in(Path::new(CGROUP_ROOT), &own_text(), group)
     }
 
     /// What this process has below another mount point.
     #[must_use]
     pub fn detect_under(root: &Path) -> Self {
-        Self::detect(root, &fs::read_to_string("/proc/self/cgroup").unwrap_or_default())
+        Self::detect(root, &own_text())
     }
 
     /// `root` is where cgroups are mounted; `own` is the text of `/proc/self/cgroup` (cgroups(7)).
@@ -133,23 +132,20 @@ impl Isolation {
     /// hierarchy without that group is used as by [`Self::detect`].
     #[must_use]
     pub fn detect_in(root: &Path, own: &str, group: &Path) -> Self {
-        let below = |mount: &Path| Some(own_dir(mount, &group.to_string_lossy())).filter(|dir| dir != mount);
+        let below = |mount: &Path| dir_below(mount, group).filter(|dir| is_writable(dir));
         match Self::detect(root, own) {
             Self::CgroupV1 { mut hierarchies, unified } => {
                 for (controller, base) in &mut hierarchies {
-                    if let Some(dir) = below(&root.join(controller.word())).filter(|dir| is_writable(dir)) {
+                    if let Some(dir) = below(&root.join(controller.word())) {
                         *base = dir;
                     }
                 }
-                let within = below(&root.join("unified")).filter(|dir| is_writable(dir));
-                Self::CgroupV1 { hierarchies, unified: within.or(unified) }
+                Self::CgroupV1 { hierarchies, unified: below(&root.join("unified")).or(unified) }
             }
-            other if root.join("cgroup.controllers").exists() => {
-                below(root).filter(|dir| is_writable(dir)).map_or(other, |base| {
-                    let controllers = v2_controllers(root, &base);
-                    Self::CgroupV2 { base, controllers }
-                })
-            }
+            other if root.join("cgroup.controllers").exists() => below(root).map_or(other, |base| {
+                let controllers = v2_controllers(root, &base);
+                Self::CgroupV2 { base, controllers }
+            }),
             other => other,
         }
     }
@@ -191,6 +187,10 @@ impl fmt::Display for Isolation {
     }
 }
 
+fn own_text() -> String {
+    fs::read_to_string("/proc/self/cgroup").unwrap_or_default()
+}
+
 /// This process's path in the hierarchy with that controller, from lines `ID:CONTROLLERS:PATH`; v2 has
 /// no controllers there.
 fn own_path<'a>(own: &'a str, controller: &str) -> &'a str {
@@ -210,6 +210,11 @@ fn own_dir(root: &Path, own: &str) -> PathBuf {
     let climbs = own.components().any(|part| !matches!(part, std::path::Component::Normal(_)));
     let dir = root.join(own);
     if climbs || !dir.is_dir() { root.to_owned() } else { dir }
+}
+
+/// A group by its path below a mount, where it is in view.
+fn dir_below(mount: &Path, group: &Path) -> Option<PathBuf> {
+    Some(own_dir(mount, &group.to_string_lossy())).filter(|dir| dir != mount)
 }
 
 fn v1_base(root: &Path, own: &str) -> Option<PathBuf> {
@@ -245,15 +250,10 @@ fn v2_controllers(root: &Path, base: &Path) -> BTreeSet<Controller> {
 /// # Errors
 /// When the group is in no hierarchy, or takes no groups inside of it.
 pub fn make_room(root: &Path, group: &Path) -> io::Result<()> {
-    let name = group.to_string_lossy();
     let mounts = [root.to_owned(), root.join("unified")]
         .into_iter()
         .chain(Controller::V1.into_iter().map(|controller| root.join(controller.word())));
-    let dirs: Vec<PathBuf> = mounts
-        .map(|mount| (own_dir(&mount, &name), mount))
-        .filter(|(dir, mount)| dir != mount)
-        .map(|(dir, _)| dir)
-        .collect();
+    let dirs: Vec<PathBuf> = mounts.filter_map(|mount| dir_below(&mount, group)).collect();
     if dirs.is_empty() {
         let what = format!("no cgroup {} below {}", group.display(), root.display());
         return Err(io::Error::new(io::ErrorKind::NotFound, what));

@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use phalanx_model::{DEVICES_PER_NODE_MAX, JobName, LevelName, Levels, NodeName, Queue, QueueName, Settings};
+use phalanx_model::{
+    DEVICES_PER_NODE_MAX, Ending, JobName, LevelName, Levels, NodeName, Phase, Queue, QueueName, Settings,
+};
 
 use crate::words::{Word, Words};
 use crate::{Expectation, Line, ScenarioError, Verb, queues};
@@ -149,21 +151,7 @@ impl Parser {
     }
 
     fn expectation(&self, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
-        const STATES: [&str; 13] = [
-            "pending",
-            "starting",
-            "running",
-            "stopping",
-            "succeeded",
-            "failed",
-            "cancelled",
-            "time_limit",
-            "preempted",
-            "deadline_missed",
-            "dependency_failed",
-            "idle_limit",
-            "rejected",
-        ];
+        let states: Vec<&str> = Phase::LIVING.into_iter().chain(Ending::WORDS).chain(["rejected"]).collect();
         let first = words.expect("a job, a queue, or nothing-held")?;
         if first.text == "nothing-held" {
             return Ok(Verb::Expect(Expectation::NothingHeld));
@@ -195,11 +183,11 @@ impl Parser {
                 let reason = words.next().map(|w| w.text.to_owned());
                 Expectation::Job { job, state: state.text.to_owned(), reason }
             }
-            known if STATES.contains(&known) => {
+            known if states.contains(&known) => {
                 Expectation::Job { job, state: known.to_owned(), reason: None }
             }
             other => {
-                let known = STATES.join(", ");
+                let known = states.join(", ");
                 let what = format!("unknown state {other:?}; known are on, held, evicted, runs, {known}");
                 return Err(words.error(state, what));
             }

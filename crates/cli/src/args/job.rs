@@ -5,7 +5,7 @@ use clap::builder::PossibleValuesParser;
 use clap_complete::engine::ArgValueCompleter;
 
 use phalanx_local::protocol::JobFilter;
-use phalanx_model::QueueName;
+use phalanx_model::{Ending, Phase, QueueName};
 
 use crate::complete;
 
@@ -15,7 +15,7 @@ use crate::complete;
 pub(crate) struct Which {
     /// In one of these states.
     #[arg(long, value_name = "STATE", value_delimiter = ',',
-          value_parser = PossibleValuesParser::new(JobFilter::STATES))]
+          value_parser = PossibleValuesParser::new(Phase::LIVING.into_iter().chain(Ending::WORDS)))]
     states: Vec<String>,
     /// In this queue.
     #[arg(long, value_parser = queue_name)]

@@ -185,17 +185,7 @@ impl<'a> Follower<'a> {
 
     fn event(&self, what: &str, detail: &str) {
         // Said before this follows, and after it by the last line.
-        const SAID: [&str; 8] = [
-            "submitted",
-            "succeeded",
-            "failed",
-            "cancelled",
-            "time_limit",
-            "preempted",
-            "deadline_missed",
-            "dependency_failed",
-        ];
-        if SAID.contains(&what) {
+        if what == "submitted" || Ending::WORDS.contains(&what) {
             return;
         }
         let text = if detail.is_empty() { what.to_owned() } else { format!("{what}: {detail}") };

@@ -24,10 +24,14 @@ pub(super) fn ps(session: &Session, ps: &Ps) -> Result<ExitCode, Failure> {
     let finished = ps.all || filter.wants_ended();
     let verb = Ask::List { finished, filter, limit: ps.limit };
     let Answer::Jobs(jobs) = session.ask(verb)? else { return Err(Failure::unexpected()) };
-    let names = || jobs.iter().map(|job| job.id.to_string()).collect();
-    let body = Items { items: &jobs };
-    session.out.show("JobList", body, |page| show::jobs::list(page, &jobs, finished), names)?;
+    list(session, &jobs, finished)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn list(session: &Session, jobs: &[JobView], finished: bool) -> Result<(), Failure> {
+    let names = || jobs.iter().map(|job| job.id.to_string()).collect();
+    let body = Items { items: jobs };
+    session.out.show("JobList", body, |page| show::jobs::list(page, jobs, finished), names)
 }
 
 /// A view, and which of the nodes in it are only declared.
@@ -94,9 +98,7 @@ pub(super) fn cancel_by(session: &Session, asked: &Cancel) -> Result<ExitCode, F
     let verb = Ask::List { finished: false, filter, limit: CANCELLED_MAX };
     let Answer::Jobs(jobs) = session.ask(verb)? else { return Err(Failure::unexpected()) };
     if asked.dry_run || jobs.is_empty() {
-        let body = Items { items: &jobs };
-        let names = || jobs.iter().map(|job| job.id.to_string()).collect();
-        session.out.show("JobList", body, |page| show::jobs::list(page, &jobs, false), names)?;
+        list(session, &jobs, false)?;
         session.out.note(if jobs.is_empty() {
             "no job is meant by that"
         } else {

@@ -40,22 +40,15 @@ impl Ledger {
             .get(&id)
             .filter(|entry| entry.ending.is_none())
             .ok_or("no such job, or it has ended")?;
+        if update.time_limit_ms == Some(0) {
+            return Err("a time limit is above 0".to_owned());
+        }
         let mut next = entry.job.clone();
-        if let Some(limit_ms) = update.time_limit_ms {
-            if limit_ms == 0 {
-                return Err("a time limit is above 0".to_owned());
-            }
-            next.policy.time_limit_ms = Some(limit_ms);
-        }
-        if let Some(priority) = update.priority {
-            next.priority = priority;
-        }
-        let queue = update.queue.as_ref().filter(|queue| **queue != next.queue);
-        if let Some(queue) = queue {
+        update.apply(&mut next);
+        if next.queue != entry.job.queue {
             if entry.gangs.iter().any(GangRecord::holds_capacity) {
                 return Err("it holds devices in its queue; another queue is for jobs that wait".to_owned());
             }
-            next.queue = queue.clone();
             admit::admit_to_queue(self, &next).map_err(|why| why.to_string())?;
         }
         match self.longest_limit_ms(&next.queue) {

@@ -1,6 +1,6 @@
 //! Which jobs somebody means.
 
-use phalanx_model::QueueName;
+use phalanx_model::{Ending, QueueName};
 use serde::{Deserialize, Serialize};
 
 /// Jobs that have all that is said here; with nothing said, all jobs.
@@ -24,26 +24,10 @@ pub struct JobFilter {
 }
 
 impl JobFilter {
-    /// The words of states that a job can be in: while it has not ended, and afterwards.
-    pub const STATES: [&str; 12] = [
-        "pending",
-        "starting",
-        "running",
-        "stopping",
-        "succeeded",
-        "failed",
-        "cancelled",
-        "time_limit",
-        "preempted",
-        "deadline_missed",
-        "dependency_failed",
-        "idle_limit",
-    ];
-
-    /// Whether it asks for jobs that have ended: the first four states are those of the others.
+    /// Whether it asks for jobs that have ended.
     #[must_use]
     pub fn wants_ended(&self) -> bool {
-        self.states.iter().any(|word| !Self::STATES[..4].contains(&word.as_str()))
+        self.states.iter().any(|word| Ending::WORDS.contains(&word.as_str()))
     }
 
     #[must_use]

@@ -1,7 +1,7 @@
 //! When a job goes: held back, released, boosted. What an operator or an owner says is kept in its history.
 
 use phalanx_model::show::span;
-use phalanx_model::{Boost, Change, Gang, GangId, Input, JobId, JobUpdate, Phase, Service};
+use phalanx_model::{Boost, Change, Gang, GangId, Input, Job, JobId, JobUpdate, Phase, Service};
 use phalanx_shell::Engine;
 
 use super::{Failure, check_access, operator, own, refuse, tasks};
@@ -83,17 +83,13 @@ pub(super) fn update(
         return Err(refuse(ErrorCode::Forbidden, message, "an operator may make it longer"));
     }
     let mut next = job.clone();
-    next.priority = update.priority.unwrap_or(next.priority);
-    next.queue = update.queue.clone().unwrap_or(next.queue);
+    update.apply(&mut next);
     if (next.priority, &next.queue) != (job.priority, &job.queue) {
         check_access(daemon, peer, &mut next)?;
     }
-    let limit_ms = update.time_limit_ms.or(job.policy.time_limit_ms);
-    let (priority, queue) = (next.priority, next.queue);
-    let is_so = move |e: &Engine| {
-        e.job(id)
-            .is_some_and(|j| (j.policy.time_limit_ms, j.priority, &j.queue) == (limit_ms, priority, &queue))
-    };
+    let terms = |job: &Job| (job.policy.time_limit_ms, job.priority, job.queue.clone());
+    let wanted = terms(&next);
+    let is_so = move |e: &Engine| e.job(id).map(terms) == Some(wanted);
     let changes = changes(&update);
     apply(daemon, vec![Input::JobUpdated { job: id, update }], is_so)?;
     said(daemon, id, "changed", format!("{changes} by {}", peer.owner.name), None);
