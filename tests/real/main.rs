@@ -33,6 +33,7 @@ mod stopping;
 mod story;
 mod support;
 mod swarm;
+mod terminal;
 mod timing;
 mod users;
 mod wait;

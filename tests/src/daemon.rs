@@ -18,6 +18,7 @@ use phalanx_local::client::{ClientError, ask};
 use phalanx_local::daemon::{UpOptions, up};
 use phalanx_local::protocol::Answer;
 use phalanx_model::QueueName;
+use phalanx_node::terminal::keeper;
 use phalanx_node::{confined, shim};
 use phalanx_shell::log;
 use std::time::Duration;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
             shim::main(dir)
         }
         [verb] if verb.as_os_str() == "__hold" => hold(),
+        [verb, words @ ..] if verb.as_os_str() == keeper::SUBCOMMAND => keep(words),
         [verb] if verb.as_os_str() == "__confine" => confined::main(),
         [verb] if verb.as_os_str() == "__post" => phalanx_local::post(),
         [verb, state, files @ ..] if verb.as_os_str() == "up" => told(run(state, files)),
@@ -43,11 +45,16 @@ fn main() -> ExitCode {
         [verb, socket] if verb.as_os_str() == "ask" => told(relay(socket)),
         _ => {
             eprintln!(
-                "usage: phalanx-test-daemon up STATE [CLUSTER [QUEUES]] | scheduler KUBECONFIG LEASE-SECONDS LEASE-NAMESPACE [BINDING-SECONDS READY-SECONDS VACANT-SECONDS [all | labelled [PROVISIONING-CLASS]]] | node KUBECONFIG NODE MACHINE-FILE [KUBELET-FOLDER] | ask SOCKET | __shim DIR | __hold | __confine | __post"
+                "usage: phalanx-test-daemon up STATE [CLUSTER [QUEUES]] | scheduler KUBECONFIG LEASE-SECONDS LEASE-NAMESPACE [BINDING-SECONDS READY-SECONDS VACANT-SECONDS [all | labelled [PROVISIONING-CLASS]]] | node KUBECONFIG NODE MACHINE-FILE [KUBELET-FOLDER] | ask SOCKET | __shim DIR | __hold | __terminal … | __confine | __post"
             );
             ExitCode::from(2)
         }
     }
+}
+
+fn keep(words: &[&Path]) -> ExitCode {
+    let words: Vec<String> = words.iter().map(|word| word.display().to_string()).collect();
+    keeper::Ask::read(&words).map_or(ExitCode::from(2), |ask| keeper::main(&ask))
 }
 
 fn told(done: Result<(), Box<dyn Error>>) -> ExitCode {

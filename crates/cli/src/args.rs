@@ -9,6 +9,7 @@ mod job;
 mod log;
 mod node;
 mod scheduler;
+mod terminal;
 mod topo;
 mod wait;
 
@@ -28,6 +29,7 @@ pub(crate) use job::{Requeue, Resize, Scale, Update, Which};
 pub(crate) use log::Log;
 pub(crate) use node::{How, Node};
 pub(crate) use scheduler::{ByDefault, Deciding, Scheduler, Used};
+pub(crate) use terminal::{Alloc, Exec};
 pub(crate) use topo::{Calibrate, Export, ExportTo, Import, Probe, Reading, Topo, Transport};
 pub(crate) use wait::Wait;
 
@@ -88,6 +90,12 @@ pub(crate) enum Verb {
     Submit(Box<Submit>),
     /// Submit a job, show its output, and exit with its code.
     Run(Box<Run>),
+    /// Hold what a job would have, and work in a shell there: the job ends with the shell.
+    Alloc(Box<Alloc>),
+    /// Connect this terminal to that of a job: Ctrl-] d leaves it running.
+    Attach(OneJob),
+    /// Run a command beside a rank of a running job, with its GPUs and limits.
+    Exec(Exec),
     /// List jobs.
     #[command(visible_aliases = ["list", "queue"])]
     Ps(Either<Ps>),
@@ -171,6 +179,12 @@ pub(crate) enum Verb {
     /// Holds a slot for a launcher that runs elsewhere: sleeps until SIGTERM.
     #[command(name = "__hold", hide = true)]
     HoldSlot,
+    /// Keeps the terminal of a rank, or runs a command beside one; started by the daemon.
+    #[command(name = "__terminal", hide = true)]
+    Keep {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
+    },
     /// Runs the command of a notice as its owner; started by the daemon.
     #[command(name = "__confine", hide = true)]
     Confine,
@@ -215,6 +229,10 @@ pub(crate) struct Run {
     /// On Ctrl-C leave the job running; without this it is cancelled (twice: leaves at once).
     #[arg(long)]
     pub(crate) detach_on_interrupt: bool,
+    /// In a terminal, which is this one: its first rank, or the launcher of `--launch mpi`. Ctrl-] d leaves the job
+    /// running, and `attach` comes back to it.
+    #[arg(long, visible_alias = "tty")]
+    pub(crate) pty: bool,
 }
 
 /// The names are those that `phalanx-spec` uses in its messages; aliases are Slurm's and torchrun's.
@@ -346,6 +364,9 @@ pub(crate) struct JobArgs {
     /// Command line or URL that is told when the job starts, ends or is preempted.
     #[arg(long, value_name = "COMMAND|URL", help_heading = "Lifecycle")]
     pub(crate) notify: Option<String>,
+    /// Set by verbs that attach.
+    #[arg(skip)]
+    pub(crate) terminal: bool,
     /// Program and arguments, after `--`.
     #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<String>,

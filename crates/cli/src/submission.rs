@@ -121,6 +121,7 @@ fn flags(args: JobArgs, origin: &Origin<'_>) -> Result<SubmitFlags, Failure> {
         grace: args.grace,
         launch: args.launch,
         workdir: args.workdir,
+        terminal: args.terminal,
         notify: args.notify,
         checkpoint_dir: args.checkpoint_dir,
         argv: args.command,

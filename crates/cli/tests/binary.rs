@@ -67,6 +67,9 @@ fn world(verb: &Verb) -> Vec<Answer> {
             vec![Answer::Snapshot(Box::new(snapshot))]
         }
         Verb::AddWindow(_) | Verb::RemoveWindow { .. } | Verb::NoticeSpot { .. } => done("told"),
+        Verb::Terminal { .. } | Verb::Exec { .. } => {
+            vec![Answer::Error(ErrorView::new(ErrorCode::BadRequest, "job 7 has no terminal", ""))]
+        }
         Verb::Follow { .. } | Verb::Wait { .. } => Vec::new(),
     }
 }

@@ -135,6 +135,8 @@ pub(crate) struct Daemon {
     pub(crate) unknown: UnknownUse,
     pub(crate) access: Policy,
     pub(crate) is_root: bool,
+    /// This program, of which shims and keepers are made.
+    pub(crate) exe: PathBuf,
     next_job: AtomicU64,
 }
 
@@ -272,6 +274,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         unknown,
         access: Policy::of(&facts),
         is_root: nix::unistd::geteuid().is_root(),
+        exe,
         next_job: AtomicU64::new(next_job),
     });
     let pumping = threads::vital("pump", move || pump.run()).map_err(no_thread)?;

@@ -262,7 +262,14 @@ impl Hands {
         let listening = move || {
             loop {
                 let fact = match events.next_event(LISTEN) {
-                    Ok(None | Some(ShimEvent::Starting { .. } | ShimEvent::Signalled { .. })) => continue,
+                    Ok(
+                        None
+                        | Some(
+                            ShimEvent::Starting { .. }
+                            | ShimEvent::Signalled { .. }
+                            | ShimEvent::Beside { .. },
+                        ),
+                    ) => continue,
                     Ok(Some(ShimEvent::Ready { .. })) => Input::MemberReady { member },
                     Ok(Some(ShimEvent::Running { .. })) => Input::MemberReleased { member },
                     Ok(Some(ShimEvent::Failed { class, detail })) => {

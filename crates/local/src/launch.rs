@@ -17,6 +17,7 @@ use crate::env::{Attempt, CHECKPOINTED, launcher};
 use crate::file;
 use crate::limits::Limits;
 use crate::share::{self, RankLimits};
+use crate::terminal;
 use crate::user::Account;
 
 /// What a rank leaves behind when it ends gets SIGTERM, and this long to go.
@@ -41,6 +42,10 @@ pub(crate) fn prepare(paths: &Paths, start: &Start, nodes: &BTreeMap<NodeName, N
     make_dir(&dir, 0o755)?;
     let master_port = port_of(&dir)?;
     let Some(attempt) = attempt(paths, start, nodes, &dir, master_port) else { return Ok(master_port) };
+    if attempt.gang.program.terminal {
+        let member = MemberId { gang: start.gang, attempt: start.attempt, rank: 0 };
+        terminal::make_dir(&paths.terminals(member), start.job.owner.uid, start.job.owner.gid)?;
+    }
     make_touchable(&dir.join(CHECKPOINTED), &start.job.owner)?;
     fs::write(dir.join("hostfile"), attempt.hostfile())?;
     fs::write(dir.join("rankfile"), attempt.rankfile())?;
@@ -111,7 +116,13 @@ pub(crate) fn member_spec(
     let slot = start.placement.slots.get(rank as usize)?.clone();
     let member = MemberId { gang: start.gang, attempt: start.attempt, rank };
     let holds_slots = rank < gang.size && launcher(gang).is_some_and(|launcher| launcher != rank);
-    let argv = if holds_slots { placeholder(by.shim_exe) } else { program.argv.clone() };
+    let argv = if holds_slots {
+        placeholder(by.shim_exe)
+    } else if terminal::rank(gang) == Some(rank) {
+        terminal::of_rank(by.shim_exe, &paths.terminals(member), program.argv.clone())
+    } else {
+        program.argv.clone()
+    };
     let ports = attempt.rendezvous_port().filter(|_| rank == 0).into_iter().collect();
     let secrets = program.secrets.iter().map(|(name, source)| Secret {
         name: name.clone(),

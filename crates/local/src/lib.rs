@@ -32,6 +32,7 @@ mod sessions;
 mod share;
 mod single_flight;
 mod spot;
+mod terminal;
 mod threads;
 mod unfit;
 mod upkeep;
@@ -42,4 +43,5 @@ mod world;
 
 pub use notify::post;
 pub use paths::Paths;
+pub use terminal::RANK as RANK_TERMINAL;
 pub use unfit::unfit;

@@ -125,6 +125,12 @@ impl Paths {
         self.attempt(member.gang, member.attempt).join(format!("rank-{}", member.rank))
     }
 
+    /// Sockets of the terminals of one attempt, in a folder of the job's owner.
+    #[must_use]
+    pub fn terminals(&self, member: MemberId) -> PathBuf {
+        self.attempt(member.gang, member.attempt).join("terminals")
+    }
+
     #[must_use]
     pub fn log(&self, member: MemberId) -> PathBuf {
         self.member(member).join(LOG)

@@ -7,6 +7,7 @@ mod array;
 mod asks;
 mod cluster;
 mod filter;
+mod terminal;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,6 +26,7 @@ pub use cluster::{
     WindowView,
 };
 pub use filter::JobFilter;
+pub use terminal::{ExecAsk, TerminalView};
 
 /// Version of every shape below; shown as `apiVersion` in `-o json`.
 pub const VERSION: &str = "phalanx/v1";
@@ -84,6 +86,16 @@ pub enum Verb {
     Wait {
         /// At most [`WAIT_JOBS_MAX`].
         jobs: Vec<JobId>,
+    },
+    /// Where the terminal of a running job is; answers [`Answer::Terminal`].
+    Terminal {
+        job: JobRef,
+    },
+    /// Starts a command beside a rank of a running job; answers [`Answer::Terminal`]. The command begins when its client
+    /// comes, and ends when that goes.
+    Exec {
+        job: JobRef,
+        ask: ExecAsk,
     },
     Cancel {
         job: JobRef,
@@ -218,6 +230,7 @@ pub enum Answer {
     /// By when they begin.
     Calendar(Vec<WindowView>),
     Snapshot(Box<Snapshot>),
+    Terminal(TerminalView),
     Done {
         detail: String,
     },

@@ -5,6 +5,7 @@ mod calendar;
 mod queues;
 mod tasks;
 pub(crate) mod tell;
+mod terminal;
 mod turn;
 mod wait;
 
@@ -95,6 +96,8 @@ pub(crate) fn answer(
         }
         Verb::Follow { job } => return follow_job(daemon, peer, &job, reply),
         Verb::Wait { jobs } => return wait::wait(daemon, peer, jobs, reply),
+        Verb::Terminal { job } => terminal::of_job(daemon, peer, &job)?,
+        Verb::Exec { job, ask } => terminal::exec(daemon, peer, &job, &ask)?,
         Verb::Cancel { job } => cancel(daemon, peer, &job)?,
         Verb::Nodes => nodes(daemon)?,
         Verb::Topology => {

@@ -359,6 +359,9 @@ pub struct Program {
     /// The file mode mask of the submitter. None: that of the world.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub umask: Option<u32>,
+    /// The first rank, or the launcher, runs in a terminal to which users attach.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub terminal: bool,
 }
 
 /// The source from which a secret is read when a member starts.

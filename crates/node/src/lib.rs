@@ -3,7 +3,8 @@
 //! Every rank has a *shim*: a small process of its own session that starts the rank, outlives the daemon,
 //! and keeps the exit code until somebody asks. A daemon drives it through [`member`]; the shim itself is
 //! [`shim::main`]; what the two say to each other is [`protocol`]; what holds the processes of a rank
-//! together, and ends them together, is [`isolation`]. What else a user may have run is [`confined`].
+//! together, and ends them together, is [`isolation`]. A rank that somebody sits at has a [`terminal`]. What else a
+//! user may have run is [`confined`].
 
 pub mod confined;
 pub mod isolation;
@@ -13,14 +14,15 @@ mod processes;
 pub mod protocol;
 pub mod shim;
 mod sys;
+pub mod terminal;
 
 /// Discovery, for worlds that read machines.
 pub use phalanx_discover as discover;
 
 pub use isolation::{Isolation, Limits};
 pub use member::{
-    AdoptError, Events, Found, Handle, HandleError, Inspected, IsolationChoice, MemberSpec, Orders,
-    ReapError, Secret, SpawnError, SpecError, adopt, cpu_ms, inspect, reap, spawn, spec_of,
+    AdoptError, BesideError, Events, Found, Handle, HandleError, Inspected, IsolationChoice, MemberSpec,
+    Orders, ReapError, Secret, SpawnError, SpecError, adopt, cpu_ms, inspect, reap, spawn, spec_of,
 };
 pub use processes::Process;
 pub use protocol::{Command, ShimEvent};

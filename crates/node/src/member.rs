@@ -6,6 +6,6 @@ mod spawn;
 mod spec;
 
 pub use adopt::{AdoptError, Found, Inspected, ReapError, adopt, cpu_ms, inspect, reap, spec_of};
-pub use handle::{Events, Handle, HandleError, Orders};
+pub use handle::{BesideError, Events, Handle, HandleError, Orders};
 pub use spawn::{SpawnError, spawn};
 pub use spec::{IsolationChoice, MemberSpec, Secret, SpecError};

@@ -46,6 +46,9 @@ pub enum Command {
     Release,
     /// To the rank's own process, and only if it handles the signal.
     Signal { number: i32 },
+    /// Runs a command beside the rank, as its user and with its limits and environment; it ends with the rank.
+    /// [`ShimEvent::Beside`] answers.
+    RunBeside { name: String, argv: Vec<String> },
     /// SIGTERM to every process of the member. At the gate: ends it.
     Terminate,
     /// Ends every process of the member.
@@ -66,6 +69,8 @@ pub enum ShimEvent {
     Running { pid: i32 },
     /// What became of a [`Command::Signal`]; not repeated to later connections.
     Signalled { number: i32, delivered: bool, detail: String },
+    /// What became of a [`Command::RunBeside`]; not repeated to later connections.
+    Beside { name: String, failure: Option<String> },
     /// The rank's own process ended so, and every other process of the member is gone.
     Exited { exit: Exit },
 }

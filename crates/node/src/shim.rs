@@ -1,6 +1,7 @@
 //! The shim: one small process per rank. It prepares the rank, holds it at the gate, starts it, and keeps its
 //! end until somebody asks. It is of its own session, has one thread, and needs no daemon while it runs.
 
+mod beside;
 mod check;
 mod connection;
 mod stages;

@@ -12,6 +12,8 @@ use nix::libc;
 use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Pid, Uid};
 
+use crate::terminal::Size;
+
 /// Highest signal number of Linux (`_NSIG`), realtime signals included.
 pub(crate) const SIGNAL_MAX: i32 = 64;
 
@@ -139,4 +141,48 @@ impl ChildSetup {
 pub(crate) fn set_up_child(command: &mut Command, setup: ChildSetup) {
     // SAFETY: `apply` makes system calls alone, which are safe between fork and exec; the shim has one thread.
     unsafe { command.pre_exec(move || setup.apply()) };
+}
+
+/// Readies a command of a keeper: a session of its own with the terminal that is its standard input, or else a
+/// process group of its own; with no signal blocked.
+pub(crate) fn set_up_command(command: &mut Command, has_terminal: bool) {
+    let set_up = move || {
+        if has_terminal {
+            nix::unistd::setsid()?;
+            // SAFETY: takes integers alone; standard input is the terminal.
+            if unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        } else {
+            nix::unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
+        }
+        nix::sys::signal::SigSet::empty().thread_set_mask()?;
+        Ok(())
+    };
+    // SAFETY: system calls alone, without allocation or lock, which are safe between fork and exec.
+    unsafe { command.pre_exec(set_up) };
+}
+
+/// Sets the size of a terminal's window; its programs hear SIGWINCH where it changes.
+pub(crate) fn set_window_size(terminal: &impl AsRawFd, size: Size) -> io::Result<()> {
+    let window = libc::winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: `window` is what this request reads.
+    let done = unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSWINSZ, &raw const window) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The size of a terminal's window; `None` of what is no terminal, and of one that does not know.
+pub(crate) fn window_size(terminal: &impl AsRawFd) -> Option<Size> {
+    let mut window = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: `window` is a valid place for the result.
+    let done = unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCGWINSZ, &raw mut window) };
+    let size = Size { rows: window.ws_row, columns: window.ws_col };
+    (done == 0 && size.rows > 0 && size.columns > 0).then_some(size)
+}
+
+/// Ends this process by a signal, as another ended. Returns where the signal ends nothing.
+pub(crate) fn end_by(signal: i32) {
+    reset_signals();
+    let _ = nix::sys::signal::SigSet::empty().thread_set_mask();
+    let _ = signal_pid(std::process::id().try_into().unwrap_or(0), signal);
 }

@@ -77,6 +77,7 @@ pub struct SubmitFlags {
     pub grace: Option<String>,
     pub launch: Option<String>,
     pub workdir: Option<String>,
+    pub terminal: bool,
     pub notify: Option<String>,
     pub checkpoint_dir: Option<String>,
     /// Program and arguments; empty when the file says what runs.
@@ -112,6 +113,9 @@ impl SubmitFlags {
         self.set_resources(&mut file)?;
         self.set_lists(&mut file)?;
         self.set_topology(&mut file)?;
+        if self.terminal {
+            file.terminal = Some(At::new(true, Place::Flag("--pty")));
+        }
         if self.exclusive {
             file.exclusive = Some(At::new(true, Place::Flag("--exclusive")));
         }

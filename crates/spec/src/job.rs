@@ -152,6 +152,10 @@ pub struct JobFile {
     /// Raises the limits of locked memory and open files to what RDMA needs. Default: false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rdma: Option<At<bool>>,
+    /// The first rank (of `launch: mpi` the launcher) runs in a terminal, to which `phalanx attach` connects; one machine
+    /// only. Default: false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub terminal: Option<At<bool>>,
     /// Command line or URL that is told when the job starts, ends or is preempted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub notify: Option<At<String>>,

@@ -78,6 +78,7 @@ impl JobFile {
             rdma: self.rdma.is_some_and(|rdma| rdma.value),
             notify: self.notify.as_ref().map(|notify| notify.value.clone()),
             umask: None,
+            terminal: self.terminal.is_some_and(|terminal| terminal.value),
         })
     }
 

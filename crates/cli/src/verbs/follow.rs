@@ -85,6 +85,46 @@ pub(super) fn run(
     Ok(view.map_or(ExitCode::from(INTERRUPTED), |view| exit_code(&view)))
 }
 
+/// What came of waiting for a job to run.
+pub(super) enum Begun {
+    /// It runs; interrupts are heard of here from now on.
+    Running(Interrupts),
+    /// It ended, or this was left, with this code.
+    Ended(ExitCode),
+}
+
+/// Ctrl-C and the like, as the thread that waits for them tells.
+pub(super) struct Interrupts(Receiver<Happening>);
+
+impl Interrupts {
+    /// Until one comes, or none can.
+    pub(super) fn wait(&self) {
+        while let Ok(happening) = self.0.recv() {
+            if matches!(happening, Happening::Interrupted) {
+                return;
+            }
+        }
+    }
+}
+
+/// Waits until the job runs. Ctrl-C cancels it.
+pub(super) fn until_running(session: &Session, job: JobId, interrupts: SigSet) -> Result<Begun, Failure> {
+    let mut follower = Follower::start(session, job, None, Interrupt::Cancel, interrupts);
+    follower.until_running = true;
+    let came = follower.follow()?;
+    Ok(match came {
+        Came::Running => Begun::Running(Interrupts(follower.happenings)),
+        Came::Ended(view) => Begun::Ended(exit_code(&view)),
+        Came::Left => Begun::Ended(ExitCode::from(INTERRUPTED)),
+    })
+}
+
+/// Waits for the end of a job of which this showed the terminal.
+pub(super) fn end(session: &Session, job: JobId, interrupts: SigSet) -> Result<ExitCode, Failure> {
+    let view = Follower::start(session, job, None, Interrupt::Leave, interrupts).finish()?;
+    Ok(view.map_or(ExitCode::from(INTERRUPTED), |view| exit_code(&view)))
+}
+
 /// The job's own code as far as a process can have it; a code that would look like success becomes 1.
 fn exit_code(view: &JobView) -> ExitCode {
     ExitCode::from(code_of(view))
@@ -107,6 +147,16 @@ struct Follower<'a> {
     interrupt: Interrupt,
     happenings: Receiver<Happening>,
     bar: Option<ProgressBar>,
+    /// This is over when the job runs.
+    until_running: bool,
+}
+
+/// Why a follower is done.
+enum Came {
+    Running,
+    Ended(Box<JobView>),
+    /// This was left before the end.
+    Left,
 }
 
 impl<'a> Follower<'a> {
@@ -127,26 +177,39 @@ impl<'a> Follower<'a> {
             move || while interrupts.wait().is_ok() && tell.send(Happening::Interrupted).is_ok() {},
         );
         let bar = session.out.has_progress().then(|| spinner(job));
-        Self { session, job, ranks, interrupt, happenings, bar }
+        Self { session, job, ranks, interrupt, happenings, bar, until_running: false }
     }
 
     /// The job as it ended; `None` when this was left before.
     fn finish(self) -> Result<Option<JobView>, Failure> {
+        match self.follow()? {
+            Came::Ended(view) => Ok(Some(*view)),
+            Came::Running | Came::Left => Ok(None),
+        }
+    }
+
+    fn follow(&self) -> Result<Came, Failure> {
         let mut ended = None;
         let mut logs_over = self.ranks.is_none();
         let mut interrupts = 0;
         while let Ok(happening) = self.happenings.recv() {
             match happening {
+                Happening::Event { what, .. } if self.until_running && what == "running" => {
+                    if let Some(bar) = &self.bar {
+                        bar.finish_and_clear();
+                    }
+                    return Ok(Came::Running);
+                }
                 Happening::Event { what, detail } => self.event(&what, &detail),
                 Happening::Line { task, rank, line } => {
                     if self.line(task, rank, &line).is_err() {
                         // Nobody reads any more: as if interrupted, and there is no second chance to be.
                         self.on_interrupt();
-                        return Ok(None);
+                        return Ok(Came::Left);
                     }
                 }
                 Happening::LogsOver => logs_over = true,
-                Happening::Ended(view) => ended = Some(*view),
+                Happening::Ended(view) => ended = Some(view),
                 Happening::DaemonGone => {
                     self.say("the daemon is gone; the job goes on, and this waits for it")
                 }
@@ -155,16 +218,16 @@ impl<'a> Follower<'a> {
                     interrupts += 1;
                     let leaves = self.on_interrupt();
                     if leaves || interrupts > 1 {
-                        return Ok(None);
+                        return Ok(Came::Left);
                     }
                 }
             }
             if logs_over && let Some(view) = ended.take_if(|_| true) {
                 self.close(&view);
-                return Ok(Some(view));
+                return Ok(Came::Ended(view));
             }
         }
-        Ok(None)
+        Ok(Came::Left)
     }
 
     /// Whether this leaves now.

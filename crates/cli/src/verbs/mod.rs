@@ -14,6 +14,7 @@ pub(crate) mod probe;
 mod scheduler;
 mod sim;
 mod submit;
+mod terminal;
 mod topo;
 mod wait;
 
@@ -97,6 +98,9 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
         Verb::Doctor(doctor) => doctor::doctor(&session, &doctor),
         Verb::Submit(submit) => submit::submit(&session, *submit),
         Verb::Run(run) => submit::run(&session, *run),
+        Verb::Alloc(alloc) => terminal::alloc(&session, *alloc),
+        Verb::Attach(one) => terminal::attach(&session, &one.job),
+        Verb::Exec(exec) => terminal::exec(&session, &exec),
         Verb::Ps(ps) => jobs::ps(&session, &ps.verb),
         Verb::Get(one) => jobs::get(&session, &one.verb.job),
         Verb::Why(one) => jobs::why(&session, &one.verb.job),
@@ -137,6 +141,7 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
         Verb::Crds => crds(),
         Verb::Shim { dir } => Ok(phalanx_node::shim::main(&dir)),
         Verb::HoldSlot => Ok(daemon::hold()),
+        Verb::Keep { words } => Ok(terminal::keep(&words)),
         Verb::Confine => Ok(phalanx_node::confined::main()),
         Verb::Post => Ok(phalanx_local::post()),
         Verb::Measure(measure) => Ok(measure::main(&measure)),

@@ -7,8 +7,8 @@ use phalanx_model::{Gang, Job, JobId, NodeName};
 use serde::Serialize;
 
 use super::follow::{self, Interrupt};
-use super::{Session, jobs};
-use crate::args::{Run, Submit};
+use super::{Session, jobs, terminal};
+use crate::args::{JobArgs, Run, Submit};
 use crate::failure::{Failure, USAGE};
 use crate::output::Format;
 use crate::show;
@@ -43,7 +43,17 @@ pub(super) fn submit(session: &Session, submit: Submit) -> Result<ExitCode, Fail
     Ok(ExitCode::SUCCESS)
 }
 
+/// Submits a job that somebody will sit at.
+pub(super) fn begin(session: &Session, job: JobArgs) -> Result<JobId, Failure> {
+    let submitted = hand_over(session, Submission::read(job)?)?;
+    session.out.note(sentence(&submitted, false).trim_end());
+    Ok(submitted.job)
+}
+
 pub(super) fn run(session: &Session, run: Run) -> Result<ExitCode, Failure> {
+    if run.pty {
+        return terminal::run(session, run.job);
+    }
     let interrupt = if run.detach_on_interrupt { Interrupt::Leave } else { Interrupt::Cancel };
     let submission = Submission::read(run.job)?;
     let ranks = submission.job.gangs.iter().map(Gang::member_count).max().unwrap_or(1);

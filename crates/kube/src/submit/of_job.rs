@@ -143,7 +143,7 @@ fn refuse_program(program: &Program) -> Result<(), Refused> {
     if !program.secrets.is_empty() {
         return Err(missing("secret", "keep it in a Secret of the cluster"));
     }
-    refuse(&[("rdma", program.rdma), ("notify", program.notify.is_some())])
+    refuse(&[("rdma", program.rdma), ("notify", program.notify.is_some()), ("terminal", program.terminal)])
 }
 
 fn refuse(said: &[(&str, bool)]) -> Result<(), Refused> {

@@ -31,6 +31,19 @@ pub enum HandleError {
     Io { dir: PathBuf, source: io::Error },
 }
 
+/// Why no command runs beside a rank.
+#[derive(Debug, thiserror::Error)]
+pub enum BesideError {
+    #[error(transparent)]
+    Shim(#[from] HandleError),
+    #[error(
+        "the shim of the rank does not answer; a rank that an older version started cannot run commands beside it"
+    )]
+    Silent,
+    #[error("{0}")]
+    Refused(String),
+}
+
 /// A shim to speak to: [`Orders`] to it, [`Events`] from it.
 #[derive(Debug)]
 pub struct Handle {
@@ -100,6 +113,34 @@ impl Handle {
     /// When the shim cannot be reached.
     pub fn kill(&mut self) -> Result<(), HandleError> {
         self.orders.kill()
+    }
+
+    /// Runs a command beside the rank, and waits until the shim says that it began.
+    ///
+    /// # Errors
+    /// When the shim cannot be reached, does not answer in time (one of an older version never does), or says why it
+    /// did not begin.
+    pub fn run_beside(
+        &mut self,
+        name: &str,
+        argv: Vec<String>,
+        timeout: Duration,
+    ) -> Result<(), BesideError> {
+        self.orders.send(&Command::RunBeside { name: name.to_owned(), argv })?;
+        let until = Instant::now() + timeout;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.events.next_event(left)? {
+                Some(ShimEvent::Beside { name: of, failure }) if of == name => {
+                    return failure.map_or(Ok(()), |why| Err(BesideError::Refused(why)));
+                }
+                None => return Err(BesideError::Silent),
+                Some(event) if event.is_last() => {
+                    return Err(BesideError::Refused("the rank has ended".into()));
+                }
+                Some(_) => {}
+            }
+        }
     }
 
     /// See [`Events::next_event`].

@@ -1,6 +1,7 @@
 //! The stages of a member: gate, running, draining, over.
 
 use std::collections::BTreeSet;
+use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -13,8 +14,10 @@ use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Pid, geteuid, getpid};
 use phalanx_model::Exit;
 
+use super::beside::Beside;
 use super::check::{self, Failure, Prepared};
 use super::complain;
+use crate::isolation::Doors;
 use crate::member::MemberSpec;
 use crate::output;
 use crate::processes::{self, Process};
@@ -43,6 +46,17 @@ pub(super) struct Shim {
     kill_asked: bool,
     /// When its output is measured next.
     measure_at: Instant,
+    pub(super) beside: Beside,
+}
+
+/// What a process of the member begins with.
+pub(super) struct Begin<'a> {
+    pub(super) program: &'a Path,
+    pub(super) argv: &'a [String],
+    pub(super) workdir: CString,
+    pub(super) doors: Doors,
+    /// Descriptors that it has open.
+    pub(super) keep: Vec<OwnedFd>,
 }
 
 enum Stage {
@@ -84,6 +98,7 @@ impl Shim {
             events: Vec::new(),
             kill_asked: false,
             measure_at: start,
+            beside: Beside::default(),
         };
         match prepared {
             Ok(prepared) => {
@@ -145,6 +160,7 @@ impl Shim {
         match (command, &self.stage) {
             (Command::Release, Stage::Gate { .. }) => self.release(),
             (Command::Signal { number }, _) => self.advise(*number),
+            (Command::RunBeside { name, argv }, _) => self.run_beside(name, argv),
             (Command::Terminate, Stage::Gate { .. }) => self.end_at_gate(SIGTERM),
             (Command::Kill, Stage::Gate { .. }) => self.end_at_gate(SIGKILL),
             (Command::Terminate, Stage::Running { .. }) => self.signal_all(SIGTERM),
@@ -199,14 +215,14 @@ impl Shim {
 
     /// Collects every ended child: the rank, and orphans that came to this subreaper. Says whether none is
     /// left, and how the rank ended if it did.
-    fn collect_children(&self) -> (bool, Option<Exit>) {
+    fn collect_children(&mut self) -> (bool, Option<Exit>) {
         let mut rank_exit = None;
         loop {
             match sys::wait_any() {
                 Wait::Ended(pid, status) if Some(pid) == self.record.rank_pid => {
                     rank_exit = Some(self.exit_of(status));
                 }
-                Wait::Ended(..) => {}
+                Wait::Ended(pid, _) => self.beside.ended(pid),
                 Wait::Nothing => return (false, rank_exit),
                 Wait::Childless => return (true, rank_exit),
             }
@@ -320,40 +336,69 @@ impl Shim {
         }
     }
 
-    /// Starts the rank's own process.
-    fn launch(&self, prepared: Prepared) -> Result<Process, Failure> {
-        let error = |e: io::Error| Failure::start_up(format!("cannot share the log: {e}"));
-        let stderr = prepared.log.try_clone().map_err(error)?;
-        let mut exec = Exec::new(&prepared.program);
-        exec.args(self.spec.argv.iter().skip(1))
+    /// A process of the member: as its user, in its groups, with its environment.
+    pub(super) fn command(&self, begin: Begin<'_>) -> Exec {
+        let mut exec = Exec::new(begin.program);
+        exec.args(begin.argv.iter().skip(1))
             .env_clear()
             .envs(&self.spec.env)
             .env(TOKEN_VARIABLE, &self.spec.token)
-            .stdin(Stdio::null())
-            .stdout(Stdio::from(prepared.log))
-            .stderr(Stdio::from(stderr))
             .process_group(0);
-        if let Some(name) = self.spec.argv.first() {
+        if let Some(name) = begin.argv.first() {
             exec.arg0(name);
-        }
-        for (secret, file) in self.spec.secrets.iter().zip(&prepared.secrets) {
-            exec.env(format!("PHALANX_SECRET_{}_FD", secret.name), file.as_raw_fd().to_string());
         }
         let (uid, groups) = check::owner(&self.spec);
         let user = geteuid().is_root().then(|| (uid, Gid::from_raw(self.spec.gid), groups));
         sys::set_up_child(
             &mut exec,
             ChildSetup {
-                must_join: prepared.doors.must,
-                may_join: prepared.doors.may,
+                must_join: begin.doors.must,
+                may_join: begin.doors.may,
                 user,
                 no_new_privs: !uid.is_root(),
-                workdir: prepared.workdir,
+                workdir: begin.workdir,
                 umask: self.spec.umask.map(Mode::from_bits_truncate),
-                keep: prepared.secrets.into_iter().map(OwnedFd::from).collect(),
+                keep: begin.keep,
                 shim: getpid(),
             },
         );
+        exec
+    }
+
+    pub(super) const fn is_running(&self) -> bool {
+        matches!(self.stage, Stage::Running { .. })
+    }
+
+    pub(super) const fn parts(&self) -> (&MemberSpec, &Record) {
+        (&self.spec, &self.record)
+    }
+
+    /// To every connection, soon.
+    pub(super) fn tell(&mut self, event: ShimEvent) {
+        self.events.push(event);
+    }
+
+    /// Starts the rank's own process.
+    fn launch(&self, prepared: Prepared) -> Result<Process, Failure> {
+        let error = |e: io::Error| Failure::start_up(format!("cannot share the log: {e}"));
+        let stderr = prepared.log.try_clone().map_err(error)?;
+        let secrets: Vec<(String, String)> = self
+            .spec
+            .secrets
+            .iter()
+            .zip(&prepared.secrets)
+            .map(|(secret, file)| {
+                (format!("PHALANX_SECRET_{}_FD", secret.name), file.as_raw_fd().to_string())
+            })
+            .collect();
+        let mut exec = self.command(Begin {
+            program: &prepared.program,
+            argv: &self.spec.argv,
+            workdir: prepared.workdir,
+            doors: prepared.doors,
+            keep: prepared.secrets.into_iter().map(OwnedFd::from).collect(),
+        });
+        exec.envs(secrets).stdin(Stdio::null()).stdout(Stdio::from(prepared.log)).stderr(Stdio::from(stderr));
         let child = exec
             .spawn()
             .map_err(|e| Failure::start_up(format!("cannot start {}: {e}", prepared.program.display())))?;
