@@ -5,6 +5,7 @@ mod fill;
 mod growth;
 mod load;
 mod nodes;
+mod questions;
 mod trials;
 mod world;
 
@@ -35,7 +36,8 @@ const ROOM_MILLI: u64 = 900;
 const BURST_PART: usize = 5;
 
 /// What can be measured by itself, and how often each is.
-const SAMPLES: [(&str, usize); 12] = [
+const SAMPLES: [(&str, usize); 13] = [
+    ("questions", 40),
     ("completion", 1_000),
     ("quota", 300),
     ("preempt", 300),
@@ -153,6 +155,9 @@ fn measure(asked: &Asked, figures: &mut Figures) -> Result<Vec<String>, String> 
     }
     if let Some(often) = asked.samples("mix") {
         trial.mix(often)?;
+    }
+    if let Some(often) = asked.samples("questions") {
+        trial.questions(often)?;
     }
     nodes::full(asked, &mut trial)?;
     let mut digest = trial.world.digest.0;

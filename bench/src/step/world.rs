@@ -12,7 +12,7 @@ use phalanx_model::{
 const ROUNDS_MAX: u32 = 10_000;
 
 /// What this thread has computed for so far: the engine has no other, so whatever else runs on the machine does not count.
-fn cpu_ns() -> u64 {
+pub(super) fn cpu_ns() -> u64 {
     let spent = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(std::time::Duration::from);
     spent.map_or(0, |spent| u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX))
 }

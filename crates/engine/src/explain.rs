@@ -4,16 +4,17 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use phalanx_model::{
-    Confidence, Estimate, Gang, GangId, LevelCount, LevelName, LikelyStart, Phase, Placement, Reason, Report,
-    Timestamp, Topology, Unblock,
+    Confidence, Estimate, Gang, GangId, LevelCount, LevelName, Phase, Placement, Reason, Report, Timestamp,
+    Topology, Unblock,
 };
 
+mod ends;
 mod ways;
 
 use crate::cluster::{LevelAt, Space};
-use crate::ledger::{Ledger, known_end};
-use crate::placement::{Ceiling, Search, Verdict, best_fit, place, placement, shortfall, verdict};
-use crate::queueing::{QueueAt, RequestClassId, longest_ms};
+use crate::ledger::Ledger;
+use crate::placement::{Search, Verdict, best_fit, placement, shortfall, verdict};
+use crate::queueing::{QueueAt, RequestClassId};
 
 pub(crate) fn explain(ledger: &Ledger, id: GangId) -> Option<Report> {
     let record = ledger.record(id)?;
@@ -147,16 +148,6 @@ fn now_of(ledger: &Ledger, id: GangId) -> (Reason, Option<Placement>) {
 
 fn to_u32(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
-}
-
-/// A running gang, and its end as far as it is known.
-struct Running<'a> {
-    id: GangId,
-    gang: &'a Gang,
-    placement: Cow<'a, Placement>,
-    ends_at: Option<Timestamp>,
-    /// When past runs of such jobs ended, and the number of these runs.
-    likely_end: Option<(Timestamp, u32)>,
 }
 
 struct Outlook<'a> {
@@ -302,124 +293,5 @@ impl Outlook<'_> {
             Reason::BackOff { until } => report.unblock.push(Unblock::At { at: *until }),
             _ => {}
         }
-    }
-
-    /// Running gangs, those with a known end first, in the order in which they end.
-    fn running(&self) -> Vec<Running<'_>> {
-        let mut running: Vec<Running<'_>> = self
-            .ledger
-            .active()
-            .filter_map(|(job, gang, record)| {
-                let placement = record.held()?;
-                let (ends_at, likely_end) = (known_end(job, record), self.ledger.likely_end(job, record));
-                Some(Running { id: record.id, gang, placement, ends_at, likely_end })
-            })
-            .collect();
-        running.sort_by_key(|r| (r.ends_at.is_none(), r.ends_at, r.id));
-        running
-    }
-
-    /// The fewest running gangs, in the order in which they end, after which this gang fits.
-    fn ends_needed(&self, gang: &Gang) -> Option<Unblock> {
-        let tree = self.ledger.tree();
-        let ceiling = Ceiling(tree.level_of_required(gang));
-        let running = self.running();
-        let mut free = self.space.clone();
-        let fits = |free: &Space| place(tree, free, gang, ceiling).is_some();
-        let needed = running.iter().position(|r| {
-            free.give_back(tree, &tree.picks_of(&r.placement, r.gang), r.gang);
-            fits(&free)
-        })?;
-        let mut chosen: Vec<&Running<'_>> = running.iter().take(needed + 1).collect();
-        // Reverse delete: gangs whose end does not matter are not named.
-        let mut at = chosen.len().saturating_sub(1);
-        while at > 0 {
-            at -= 1;
-            let Some(candidate) = chosen.get(at) else { continue };
-            let picks = tree.picks_of(&candidate.placement, candidate.gang);
-            free.take(tree, &picks, candidate.gang);
-            if fits(&free) {
-                chosen.remove(at);
-            } else {
-                free.give_back(tree, &picks, candidate.gang);
-            }
-        }
-        let at = chosen.iter().map(|r| r.ends_at).max_by_key(|e| e.unwrap_or(Timestamp::MAX)).flatten();
-        Some(Unblock::GangsEnd { gangs: chosen.iter().map(|r| r.id).collect(), at })
-    }
-
-    /// The latest start if all gangs ahead start in order and none bypasses them. Known only if every end on the way is
-    /// known. If past runs say more of those ends, also the likely start.
-    fn estimate(&self, gang: &Gang, report: &mut Report) {
-        let longest = |id: &GangId| longest_ms(&self.ledger.job(id.job)?.policy);
-        let Some((at, placement)) = self.starts(gang, |running| running.ends_at, longest) else { return };
-        report.estimated_start = Some(Estimate { at, confidence: Confidence::AtLatest });
-        report.nearest = Some(placement);
-        let mut runs = u32::MAX;
-        let mut by_past = |known: Option<(u64, u32)>| {
-            let (what, of) = known?;
-            runs = runs.min(of);
-            Some(what)
-        };
-        let ends: BTreeMap<GangId, Timestamp> = self
-            .running()
-            .iter()
-            .filter_map(|r| by_past(r.likely_end.map(|(at, of)| (at.0, of))).map(|at| (r.id, Timestamp(at))))
-            .collect();
-        let spans: BTreeMap<GangId, u64> = self
-            .ahead_ids
-            .iter()
-            .filter_map(|id| Some((*id, by_past(self.ledger.likely_ms(self.ledger.job(id.job)?))?)))
-            .collect();
-        if ends.is_empty() && spans.is_empty() {
-            return;
-        }
-        let end = |running: &Running<'_>| ends.get(&running.id).copied().or(running.ends_at);
-        let span = |id: &GangId| spans.get(id).copied().or_else(|| longest(id));
-        let likely = self.starts(gang, end, span).map(|(at, _)| at);
-        report.likely_start = likely.filter(|likely| *likely < at).map(|at| LikelyStart { at, runs });
-    }
-
-    /// When and where the gang starts, by the ends of running gangs and the run times of the gangs ahead.
-    fn starts(
-        &self,
-        gang: &Gang,
-        end: impl Fn(&Running<'_>) -> Option<Timestamp>,
-        span: impl Fn(&GangId) -> Option<u64>,
-    ) -> Option<(Timestamp, Placement)> {
-        let tree = self.ledger.tree();
-        let running = self.running();
-        let mut ends: Vec<(Timestamp, Placement, &Gang)> = running
-            .iter()
-            .filter_map(|r| Some((end(r)?, r.placement.clone().into_owned(), r.gang)))
-            .collect();
-        let mut free = self.space.clone();
-        let mut now = self.ledger.now();
-        let spans = self.ahead_ids.iter().map(span);
-        let queue = self.ahead.iter().map(AsRef::as_ref).zip(spans).chain([(gang, None)]);
-        for (next, span_ms) in queue {
-            let ceiling = Ceiling(tree.level_of_required(next));
-            let placement = loop {
-                if let Some(found) = place(tree, &free, next, ceiling) {
-                    break found;
-                }
-                ends.sort_by_key(|(at, _, _)| *at);
-                if ends.is_empty() {
-                    // The start of a gang ahead is not known, so neither is the start of this gang.
-                    return None;
-                }
-                let (at, placement, gang) = ends.remove(0);
-                now = now.max(at);
-                free.give_back(tree, &tree.picks_of(&placement, gang), gang);
-            };
-            if std::ptr::eq(next, gang) {
-                return Some((now.max(self.earliest), placement));
-            }
-            free.take(tree, &tree.picks_of(&placement, next), next);
-            if let Some(span_ms) = span_ms {
-                ends.push((now.plus(span_ms), placement, next));
-            }
-        }
-        None
     }
 }
