@@ -38,6 +38,17 @@ impl CpuSet {
         self.0.is_empty()
     }
 
+    /// The lowest number.
+    #[must_use]
+    pub fn first(&self) -> Option<u32> {
+        self.0.first().map(|(first, _)| *first)
+    }
+
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.0.iter().any(|(first, last)| other.0.iter().any(|(f, l)| first <= l && f <= last))
+    }
+
     fn merge(&mut self) {
         self.0.sort_unstable();
         let mut merged: Vec<(u32, u32)> = Vec::with_capacity(self.0.len());

@@ -4,15 +4,20 @@
 //! spaces or both, rows are cut off, and colours are still in it. The reader takes what is there and lists
 //! as [`Gap`]s what it could not read; only a text without any matrix is an error.
 
+mod glue;
+mod numa;
+pub(crate) mod prefix;
 pub(crate) mod square;
 pub(crate) mod table;
 pub(crate) mod text;
+mod wrap;
 
 use phalanx_model::{DEVICES_PER_NODE_MAX, Device, Link, LinkKind, Machine, Nic, Origin, Port};
 
 use crate::cpulist::CpuSet;
 use crate::gap::Gap;
 use crate::shape;
+use numa::Near;
 use table::{Cell, Table};
 
 /// The largest text that is read. The matrix of 64 devices and 256 NICs has about 600 KiB.
@@ -91,20 +96,21 @@ pub fn parse(text: &str) -> Result<TopoM, TopoError> {
             .push(Gap::new((line, 1), "`topo -mp` shows PCIe alone: NVLink may be there and is not shown"));
     }
     let mut machine = Machine::bare(Origin::Declared);
-    let ports = read_ports(&mut table, &mut machine);
+    let (ports, near) = read_ports(&mut table, &mut machine);
     read_links(&mut table, &ports, &mut machine);
     let alone = machine.devices.len() + machine.nics.len() == 1;
     if machine.links.is_empty() && !alone {
         return Err(TopoError::NoLinks { line: table.last_line });
     }
+    numa::from_cpus(&mut machine, &near);
     shape::finish(&mut machine);
     near_numa(&mut machine);
     shape::finish(&mut machine);
     Ok(TopoM { machine, gaps: crate::gap::listed(table.gaps) })
 }
 
-/// The text that was read and its matrix: as it stands, or taken out of strings of JSON and the like, or the
-/// lines of the first host where a parallel shell put the host's name before each.
+/// The text that was read and its matrix: as it stands, or taken out of strings of JSON and the like, or without what
+/// a log or a parallel shell put before each line. Of several hosts, the first is read.
 fn read_as_it_came(text: String) -> Result<(String, Table), TopoError> {
     let why = match table::read(&text) {
         Ok(table) => return Ok((text, table)),
@@ -113,7 +119,10 @@ fn read_as_it_came(text: String) -> Result<(String, Table), TopoError> {
     if !matches!(why, TopoError::NoMatrix { .. } | TopoError::NoRows { .. }) {
         return Err(why);
     }
-    for other in [text::unescaped(&text), of_first_host(&text)].into_iter().flatten() {
+    let without_prefix = |text: &str| prefix::without(text, table::starts_header);
+    let escaped = text::unescaped(&text);
+    let bare = escaped.as_deref().and_then(without_prefix);
+    for other in [escaped, without_prefix(&text), bare].into_iter().flatten() {
         if let Ok(table) = table::read(&other) {
             return Ok((other, table));
         }
@@ -124,20 +133,10 @@ fn read_as_it_came(text: String) -> Result<(String, Table), TopoError> {
     }
 }
 
-/// The lines that start with the word that stands before the first header, `host:`, without that word. Other
-/// lines are left empty, so that lines keep their numbers.
-fn of_first_host(text: &str) -> Option<String> {
-    let host = text.lines().find_map(|line| match text::words(line).as_slice() {
-        [host, first, ..] if host.text.ends_with(':') && table::is_device(first.text) => Some(host.text),
-        _ => None,
-    })?;
-    let lines = text.lines().map(|line| line.trim_start().strip_prefix(host).unwrap_or_default());
-    Some(lines.collect::<Vec<_>>().join("\n"))
-}
-
 /// Devices and NICs with their affinities; the port of each column.
-fn read_ports(table: &mut Table, machine: &mut Machine) -> Vec<Port> {
+fn read_ports(table: &mut Table, machine: &mut Machine) -> (Vec<Port>, Vec<Near>) {
     let mut cpus = CpuSet::default();
+    let mut all_near = Vec::new();
     let mut ports = Vec::with_capacity(table.names.len());
     for (name, row) in table.names.iter().zip(&table.rows) {
         if !name.is_device {
@@ -149,6 +148,7 @@ fn read_ports(table: &mut Table, machine: &mut Machine) -> Vec<Port> {
         }
         let mut device = Device { name: name.text.clone(), ..Device::default() };
         let row = row.as_ref();
+        let mut near = Near::default();
         if let Some(word) = row.and_then(|r| r.cpus.as_ref()).filter(|w| w.text != "N/A") {
             let (set, bad) = CpuSet::read(&word.text);
             if let Some(bad) = bad {
@@ -156,26 +156,32 @@ fn read_ports(table: &mut Table, machine: &mut Machine) -> Vec<Port> {
                 table.gaps.push(Gap::new((word.line, word.column), what));
             }
             cpus.add(&set);
+            near.cpus = bad.is_none().then_some(set);
         }
         if let Some(word) = row.and_then(|r| r.numa.as_ref()).filter(|w| !matches!(&*w.text, "N/A" | "-1")) {
             device.numa = word.text.parse().ok();
-            // A list such as `0-1` says that the device is near to several, and so to none of them.
-            if device.numa.is_none() && CpuSet::read(&word.text).1.is_some() {
+            // A list such as `0-1` says that the device is near to several.
+            let (nodes, bad) = CpuSet::read(&word.text);
+            near.nodes = bad.is_none().then_some(nodes);
+            if device.numa.is_none() && bad.is_some() {
                 let what = format!("{:?} is no NUMA node or list of them", text::shorten(&word.text));
                 table.gaps.push(Gap::new((word.line, word.column), what));
             }
         }
         ports.push(Port::Device(machine.device_count()));
         machine.devices.push(device);
+        all_near.push(near);
     }
     machine.cpu_milli = cpus.count() * 1000;
-    ports
+    (ports, all_near)
 }
 
-/// Both halves of the matrix. Where they differ, the row of the lower index is kept.
+/// Both halves of the matrix. Where they differ, the row that has all its cells is kept, and of two such rows that of
+/// the lower index.
 fn read_links(table: &mut Table, ports: &[Port], machine: &mut Machine) {
-    let cell = |table: &Table, row: usize, column: usize| -> Option<Cell> {
-        table.rows.get(row)?.as_ref()?.cells.get(column).copied().flatten()
+    let cell = |table: &Table, row: usize, column: usize| -> Option<(Cell, bool)> {
+        let row = table.rows.get(row)?.as_ref()?;
+        Some((row.cells.get(column).copied().flatten()?, row.is_short))
     };
     for (i, name) in table.names.iter().enumerate() {
         if table.rows.get(i).is_some_and(Option::is_none) {
@@ -186,7 +192,8 @@ fn read_links(table: &mut Table, ports: &[Port], machine: &mut Machine) {
     for (i, a) in ports.iter().enumerate() {
         for (j, b) in ports.iter().enumerate().skip(i + 1) {
             let (upper, lower) = (cell(table, i, j), cell(table, j, i));
-            if let (Some(u), Some(l)) = (upper, lower)
+            let keeps_lower = matches!((upper, lower), (Some((_, true)), Some((_, false))));
+            if let (Some((u, _)), Some((l, _))) = (upper, lower)
                 && u.kind != l.kind
             {
                 let name = |at: usize| table.names.get(at).map_or("", |n| n.text.as_str());
@@ -196,11 +203,12 @@ fn read_links(table: &mut Table, ports: &[Port], machine: &mut Machine) {
                     crate::describe::class(l.kind),
                     name(i),
                     crate::describe::class(u.kind),
-                    name(i),
+                    name(if keeps_lower { j } else { i }),
                 );
                 table.gaps.push(Gap::new((l.line, l.column), what));
             }
-            if let Some(found) = upper.or(lower) {
+            let found = if keeps_lower { lower } else { upper.or(lower) };
+            if let Some((found, _)) = found {
                 machine.links.push(Link::new(*a, *b, found.kind));
             }
         }

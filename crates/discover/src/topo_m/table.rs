@@ -3,7 +3,7 @@
 use phalanx_model::LinkKind;
 
 use super::text::{Word, fields, shorten, words};
-use super::{Gap, TopoError};
+use super::{Gap, TopoError, glue, wrap};
 
 /// A column of the matrix.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,10 @@ pub(super) struct Cell {
 pub(super) struct Row {
     /// As long as the names; the diagonal and what could not be read are `None`.
     pub(super) cells: Vec<Option<Cell>>,
+    /// It does not have all cells, so those it has may stand in wrong columns.
+    pub(super) is_short: bool,
+    /// Fields after the cells, empty ones too if tabs show them.
+    rest: usize,
     pub(super) cpus: Option<Affinity>,
     pub(super) numa: Option<Affinity>,
 }
@@ -56,16 +60,18 @@ impl Table {
 }
 
 /// What the header promises.
-struct Header<'a> {
+pub(super) struct Header<'a> {
     line: u32,
-    names: Vec<Word<'a>>,
+    pub(super) names: Vec<Word<'a>>,
     has_cpus: bool,
     has_numa: bool,
 }
 
 /// Reads the first matrix of a text that was cleaned.
 pub(super) fn read(text: &str) -> Result<Table, TopoError> {
-    let lines: Vec<(u32, &str)> = (1..).zip(text.lines()).collect();
+    let broken: Vec<(u32, &str)> = (1..).zip(text.lines()).collect();
+    let whole = wrap::joined(&broken);
+    let lines: Vec<(u32, &str)> = whole.iter().map(|(line, text)| (*line, &**text)).collect();
     let header = find_header(&lines)?;
     let mut gaps = Vec::new();
     let names = read_names(&header, &mut gaps)?;
@@ -74,9 +80,10 @@ pub(super) fn read(text: &str) -> Result<Table, TopoError> {
     for (line, text) in lines.iter().filter(|(line, _)| *line > header.line) {
         let words = words(text);
         // A name alone is a row that was cut off.
-        if words.len() > 1 && header_of(*line, &words).is_some() {
+        if words.len() > 1 && header_of(*line, &glue::header(&words)).is_some() {
             break;
         }
+        let words = glue::row(&words);
         let Some(first) = words.first() else { continue };
         if let Some(alias) = read_alias(&words) {
             table.aliases.push(alias);
@@ -87,7 +94,23 @@ pub(super) fn read(text: &str) -> Result<Table, TopoError> {
     if table.rows.iter().all(Option::is_none) {
         return Err(TopoError::NoRows { line: header.line });
     }
+    drop_glued_affinities(&mut table);
     Ok(table)
+}
+
+/// `0-31` and `0` may have become `0-310`: a row with fewer affinities than other rows does not say which it lacks.
+fn drop_glued_affinities(table: &mut Table) {
+    let most = table.rows.iter().flatten().map(|row| row.rest).max().unwrap_or(0);
+    for row in table.rows.iter_mut().flatten().filter(|row| row.rest < most) {
+        let Some(first) = row.cpus.take().or(row.numa.take()) else { continue };
+        row.numa = None;
+        let what = format!(
+            "after the cells the row has {} of {most} columns from {:?} on; its affinities are left out",
+            row.rest,
+            shorten(&first.text)
+        );
+        table.gaps.push(Gap::new((first.line, first.column), what));
+    }
 }
 
 /// The first header that a row follows before the next header: a caption may look like one.
@@ -96,11 +119,11 @@ fn find_header<'a>(lines: &[(u32, &'a str)]) -> Result<Header<'a>, TopoError> {
     let mut last: Option<Header<'a>> = None;
     for (line, text) in lines {
         let words = words(text);
-        if let Some(header) = header_of(*line, &words) {
+        if let Some(header) = header_of(*line, &glue::header(&words)) {
             if let Some(unused) = last.replace(header) {
                 first = first.or(Some(unused));
             }
-        } else if let (Some(header), [name, cell, ..]) = (&last, words.as_slice())
+        } else if let (Some(header), [name, cell, ..]) = (&last, glue::row(&words).as_slice())
             && header.names.iter().any(|n| n.text == name.text)
             && (is_self(cell.text) || looks_like_cell(cell.text))
         {
@@ -111,7 +134,7 @@ fn find_header<'a>(lines: &[(u32, &'a str)]) -> Result<Header<'a>, TopoError> {
 }
 
 /// A header starts with a GPU, and goes on with names until the columns of affinities.
-fn header_of<'a>(line: u32, words: &[Word<'a>]) -> Option<Header<'a>> {
+pub(super) fn header_of<'a>(line: u32, words: &[Word<'a>]) -> Option<Header<'a>> {
     let is_name = |w: &&Word<'_>| !matches!(w.text, "CPU" | "NUMA" | "GPU" | "Affinity" | "ID");
     let names: Vec<Word<'a>> = words.iter().take_while(is_name).copied().collect();
     let rest: Vec<&str> = words.iter().skip(names.len()).map(|w| w.text).collect();
@@ -125,6 +148,18 @@ fn header_of<'a>(line: u32, words: &[Word<'a>]) -> Option<Header<'a>> {
         names,
         has_cpus: rest.first() == Some(&"CPU"),
         has_numa: rest.windows(2).any(|pair| pair == ["NUMA", "Affinity"]) || rest.ends_with(&["NUMA"]),
+    })
+}
+
+/// Whether words are a header, with a device first and nothing after the columns.
+pub(super) fn starts_header(words: &[Word<'_>]) -> bool {
+    if !words.first().is_some_and(|w| w.text.starts_with("GPU")) {
+        return false;
+    }
+    let words = glue::header(words);
+    header_of(0, &words).is_some_and(|header| {
+        let rest = words.get(header.names.len()..).unwrap_or_default();
+        rest.iter().all(|w| matches!(w.text, "CPU" | "NUMA" | "GPU" | "Affinity" | "ID"))
     })
 }
 
@@ -168,9 +203,33 @@ fn read_row(table: &mut Table, header: &Header<'_>, at: usize, line: u32, text: 
         table.set_row(at, read);
         return;
     };
-    read_cells(table, &mut read, at, line, &row);
-    let mut rest = row.into_iter().skip(count);
-    let given = |w: Word<'_>| {
+    let is_device = table.names.get(at).is_some_and(|n| n.is_device);
+    let affinities = if is_device { usize::from(header.has_cpus) + usize::from(header.has_numa) } else { 0 };
+    if !row.by_tabs && is_shifted(&row.words, count, affinities) {
+        let what = format!("the row of {name} does not have {count} cells; those after its X are left out");
+        table.gaps.push(Gap::new((line, column), what));
+        let known = row.words.get(..at.min(row.words.len())).unwrap_or_default();
+        read.is_short = true;
+        read_words(&mut table.gaps, &mut read, at, line, known);
+        table.set_row(at, read);
+        return;
+    }
+    read_cells(table, &mut read, at, line, &row.words);
+    let rest = row.words.get(count..).unwrap_or_default();
+    if let ([one], 2) = (rest, affinities)
+        && one.text != "N/A"
+    {
+        let what = format!(
+            "{:?} may be the CPUs, or CPUs and NUMA node in one word; it is left out",
+            shorten(one.text)
+        );
+        table.gaps.push(Gap::new((line, one.column), what));
+        table.set_row(at, read);
+        return;
+    }
+    read.rest = rest.len();
+    let mut rest = rest.iter();
+    let given = |w: &Word<'_>| {
         (!w.text.is_empty()).then(|| Affinity { text: w.text.to_owned(), line, column: w.column })
     };
     if header.has_cpus {
@@ -182,52 +241,83 @@ fn read_row(table: &mut Table, header: &Header<'_>, at: usize, line: u32, text: 
     table.set_row(at, read);
 }
 
+/// The cells and affinities of a row.
+struct Cells<'a> {
+    words: Vec<Word<'a>>,
+    /// Each stands in its own column, so an empty one is seen.
+    by_tabs: bool,
+}
+
 /// The words of a row after its name, so that its `X` stands in its own column, `at`; a row that ends before
 /// that column is taken as it is. One tab per cell is trusted first, because it shows which cells are empty;
 /// texts that were copied about have lost that, and there words are counted.
-fn cells_of<'a>(text: &'a str, words: &[Word<'a>], at: usize, count: usize) -> Option<Vec<Word<'a>>> {
+fn cells_of<'a>(text: &'a str, words: &[Word<'a>], at: usize, count: usize) -> Option<Cells<'a>> {
     let tabs = fields(text);
     let name = tabs.iter().position(|f| !f.text.is_empty())?;
-    let tabs = tabs.get(name + 1..).unwrap_or_default();
+    let tabs: Vec<Word<'a>> =
+        tabs.get(name + 1..).unwrap_or_default().iter().flat_map(|f| glue::field(*f)).collect();
     let words = words.get(1..).unwrap_or_default();
     let fits = |row: &[Word<'_>]| row.len() >= count && row.get(at).is_some_and(|w| is_self(w.text));
     let full = |row: &[Word<'_>]| {
         fits(row) && row.iter().take(count).all(|w| is_self(w.text) || looks_like_cell(w.text))
     };
     let whole = |row: &[Word<'_>]| row.iter().take(count).all(|w| !w.text.contains(char::is_whitespace));
-    if full(tabs) {
-        return Some(tabs.to_vec());
+    if full(&tabs) {
+        return Some(Cells { words: tabs, by_tabs: true });
     }
-    if full(words) || !(fits(tabs) && whole(tabs)) {
+    if full(words) || !(fits(&tabs) && whole(&tabs)) {
         let lines_up = words.len() <= at || words.get(at).is_some_and(|w| is_self(w.text));
-        return lines_up.then(|| words.to_vec());
+        return lines_up.then(|| Cells { words: words.to_vec(), by_tabs: false });
     }
-    Some(tabs.to_vec())
+    Some(Cells { words: tabs, by_tabs: true })
+}
+
+/// Whether a row of words has fewer cells than columns although it was not cut off: its affinities come too early.
+fn is_shifted(row: &[Word<'_>], count: usize, affinities: usize) -> bool {
+    let cells = row.iter().take_while(|w| !w.text.starts_with(|c: char| c.is_ascii_digit())).count();
+    let is_early = cells < row.len() && cells < count;
+    let lacks = affinities > 0
+        && row.len() >= count
+        && row.len() < count + affinities
+        && row.get(count - 1).is_some_and(|w| w.text == "N/A");
+    // A word of letters that is no cell may be two of them.
+    let is_glued = row.len() < count && row.iter().any(|w| !is_self(w.text) && !looks_like_cell(w.text));
+    is_early || lacks || is_glued
 }
 
 fn read_cells(table: &mut Table, read: &mut Row, at: usize, line: u32, row: &[Word<'_>]) {
     let count = table.names.len();
     let is_short = row.len() < count;
+    read.is_short = is_short;
+    let mut row = row;
+    // `NV1` at the end of a row that was cut may have been `NV18`.
+    if is_short
+        && let Some((last, before)) = row.split_last()
+        && last.text.starts_with("NV")
+    {
+        let what = format!("{:?} ends a row that is cut off; it is left out", last.text);
+        table.gaps.push(Gap::new((line, last.column), what));
+        let what = format!("the row has {} of {count} cells", row.len());
+        table.gaps.push(Gap::new((line, last.column), what));
+        row = before;
+    } else if is_short {
+        let end = row.last().map_or(1, |w| w.column);
+        let what = format!("the row has {} of {count} cells", row.len());
+        table.gaps.push(Gap::new((line, end), what));
+    }
+    read_words(&mut table.gaps, read, at, line, row);
+}
+
+fn read_words(gaps: &mut Vec<Gap>, read: &mut Row, at: usize, line: u32, row: &[Word<'_>]) {
     for (i, (word, cell)) in row.iter().zip(&mut read.cells).enumerate() {
         if i == at && is_self(word.text) {
             continue;
         }
-        let place = (line, word.column);
-        // `NV1` at the end of a row that was cut may have been `NV18`.
-        if is_short && i + 1 == row.len() && word.text.starts_with("NV") {
-            table
-                .gaps
-                .push(Gap::new(place, format!("{:?} ends a row that is cut off; it is left out", word.text)));
-        } else if let Some(kind) = kind_of(word.text) {
+        if let Some(kind) = kind_of(word.text) {
             *cell = Some(Cell { kind, line, column: word.column });
         } else {
-            table.gaps.push(Gap::new(place, format!("{:?} is no kind of link", shorten(word.text))));
+            gaps.push(Gap::new((line, word.column), format!("{:?} is no kind of link", shorten(word.text))));
         }
-    }
-    if is_short {
-        let end = row.last().map_or(1, |w| w.column);
-        let what = format!("the row has {} of {count} cells", row.len());
-        table.gaps.push(Gap::new((line, end), what));
     }
 }
 
@@ -288,7 +378,11 @@ pub(super) fn peer_state_in(text: &str) -> Option<(u32, u32)> {
     let mut found = None;
     for (line, text) in (1..).zip(text.lines()) {
         let words = words(text);
-        if !words.first().is_some_and(|w| is_device(w.text)) || header_of(line, &words).is_some() {
+        if header_of(line, &glue::header(&words)).is_some() {
+            continue;
+        }
+        let words = glue::row(&words);
+        if !words.first().is_some_and(|w| is_device(w.text)) {
             continue;
         }
         if words.iter().skip(1).any(|w| kind_of(w.text).is_some()) {
