@@ -71,7 +71,7 @@ pub fn parse(text: &str) -> Result<Hwloc, HwlocError> {
     read.fabric = matrix::fabric(topology, &read.ends, &mut read.gaps);
     read.object(machine, None);
     read.tell_what_is_missing(machine);
-    let tree = Tree {
+    let mut tree = Tree {
         host: None,
         grain: Grain::Port,
         cpus: read.cpus.into_values().collect(),
@@ -79,6 +79,7 @@ pub fn parse(text: &str) -> Result<Hwloc, HwlocError> {
         memory_bytes: read.memory_bytes,
         ..Tree::default()
     };
+    read.gaps.extend(tree.leave_out_virtual());
     Ok(Hwloc { tree, gaps: listed(read.gaps) })
 }
 
@@ -195,7 +196,9 @@ impl Read {
     fn pci(&mut self, object: &Element, numa: Option<u32>) -> Option<Node> {
         let mb_per_s = link_mb_per_s(object.get("pci_link_speed").unwrap_or_default());
         let pci = PciDevice::read(object);
-        let node = Node { address: pci.address, numa, mb_per_s, at: object.at, ..Node::default() };
+        let (vendor, is_virtual) = (pci.vendor, pci.is_virtual_function);
+        let address = pci.address;
+        let node = Node { address, numa, mb_per_s, vendor, is_virtual, at: object.at, ..Node::default() };
         let kind = kind_of(object, self.version);
         if matches!(kind, Kind::Bridge | Kind::HostBridge) {
             let nodes: Vec<Node> = object.named("object").filter_map(|child| self.pci(child, numa)).collect();
@@ -251,15 +254,26 @@ impl Read {
     }
 
     /// The NIC of a PCI function: by its InfiniBand name, or else as the kernel names its interface.
-    fn net(&self, object: &Element, pci: &PciDevice) -> Option<Vec<Net>> {
-        if !pci.is_nic() || pci.is_virtual_function {
+    fn net(&mut self, object: &Element, pci: &PciDevice) -> Option<Vec<Net>> {
+        if !pci.is_nic() && !pci.is_other_network() {
             return None;
         }
+        let version = self.version;
         let of = |wanted: Kind| {
-            let mut named = object.named("object").filter(move |o| kind_of(o, self.version) == wanted);
+            let mut named = object.named("object").filter(move |o| kind_of(o, version) == wanted);
             named.find_map(|o| o.get("name")).map(str::to_owned)
         };
-        let Some(name) = of(Kind::OpenFabrics).or_else(|| of(Kind::Network)) else {
+        let verbs = of(Kind::OpenFabrics);
+        if pci.is_other_network() && verbs.is_none() {
+            let interface = of(Kind::Network);
+            let name = interface.or_else(|| pci.address.map(|a| a.to_string())).unwrap_or_default();
+            let what = format!(
+                "{name} is a network controller of PCI class 0280 without InfiniBand verbs; left out"
+            );
+            self.gaps.push(Gap::new(object.at, what));
+            return None;
+        }
+        let Some(name) = verbs.or_else(|| of(Kind::Network)) else {
             // In a file that names interfaces, a function without one is free to guests or processes.
             return (!self.has_net).then(Vec::new);
         };

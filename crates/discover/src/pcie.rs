@@ -4,6 +4,7 @@
 //! Readers of XML maps build a [`Tree`]; [`Tree::machine`] says from it how every two ports reach each other,
 //! with the words of NCCL's `src/graph/paths.cc` and the slowest hop of each path.
 
+mod adapters;
 mod address;
 mod ids;
 mod machine;
@@ -14,6 +15,7 @@ use std::collections::BTreeSet;
 
 use phalanx_model::Port;
 
+pub(crate) use adapters::{is_virtual_function, is_virtual_name};
 pub use address::Address;
 pub(crate) use ids::{Product, named, product};
 pub(crate) use mask::HexMask;
@@ -67,6 +69,10 @@ pub struct Node {
     /// Its link towards the CPU, one way; 0 when unknown.
     pub mb_per_s: u32,
     pub part: Part,
+    /// PCI vendor; 0 when unknown.
+    pub vendor: u16,
+    /// A virtual function (SR-IOV).
+    pub is_virtual: bool,
     pub nodes: Vec<Self>,
     /// Bridges that are the same switch as this one (`pcilink`).
     pub peers: Vec<Address>,

@@ -5,6 +5,7 @@
 //! as [`Gap`]s what it could not read; only a text without any matrix is an error.
 
 mod glue;
+mod nics;
 mod numa;
 pub(crate) mod prefix;
 pub(crate) mod square;
@@ -103,6 +104,9 @@ pub fn parse(text: &str) -> Result<TopoM, TopoError> {
         return Err(TopoError::NoLinks { line: table.last_line });
     }
     numa::from_cpus(&mut machine, &near);
+    // Links are looked up in their order.
+    shape::finish(&mut machine);
+    table.gaps.extend(nics::leave_out_virtual(&mut machine, &table.names, table.header_line));
     shape::finish(&mut machine);
     near_numa(&mut machine);
     shape::finish(&mut machine);

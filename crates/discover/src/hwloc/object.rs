@@ -1,6 +1,6 @@
 //! Single objects: what they are, what PCI says of them, how fast their link is.
 
-use crate::pcie::{Address, Product, pci_mb_per_s, product};
+use crate::pcie::{Address, Product, is_virtual_function, pci_mb_per_s, product};
 use crate::xml::Element;
 
 /// What matters about an object.
@@ -78,7 +78,7 @@ pub(super) struct PciDevice {
     pub(super) address: Option<Address>,
     /// Class and subclass: `0302`.
     class: u16,
-    vendor: u16,
+    pub(super) vendor: u16,
     device: u16,
     pub(super) is_nvswitch: bool,
     pub(super) is_virtual_function: bool,
@@ -100,7 +100,7 @@ impl PciDevice {
             vendor,
             device,
             is_nvswitch: object.get("subtype") == Some("NVSwitch") || (class, vendor) == (0x0680, 0x10de),
-            is_virtual_function: name.contains("Virtual Function") || VIRTUAL.contains(&(vendor, device)),
+            is_virtual_function: name.contains("Virtual Function") || is_virtual_function(vendor, device),
         }
     }
 
@@ -108,29 +108,16 @@ impl PciDevice {
         product(self.vendor, self.device)
     }
 
-    /// Ethernet, InfiniBand and other fabrics (PCI classes 02 00, 02 07, 02 08).
+    /// Ethernet, InfiniBand and other fabrics (PCI classes 02 00, 02 07, 02 08, and 0c 06 of older InfiniBand adapters).
     pub(super) const fn is_nic(&self) -> bool {
-        matches!(self.class, 0x0200 | 0x0207 | 0x0208)
+        matches!(self.class, 0x0200 | 0x0207 | 0x0208 | 0x0c06)
+    }
+
+    /// A network controller of another kind (02 80): radio, and fabrics that have no class of their own.
+    pub(super) const fn is_other_network(&self) -> bool {
+        self.class == 0x0280
     }
 }
-
-/// Virtual functions whose name does not always stand in a file, by the PCI ID database.
-const VIRTUAL: [(u16, u16); 14] = [
-    (0x15b3, 0x1004),
-    (0x15b3, 0x1012),
-    (0x15b3, 0x1014),
-    (0x15b3, 0x1016),
-    (0x15b3, 0x1018),
-    (0x15b3, 0x101a),
-    (0x15b3, 0x101c),
-    (0x15b3, 0x101e),
-    (0x8086, 0x10ed),
-    (0x8086, 0x1515),
-    (0x8086, 0x1520),
-    (0x8086, 0x154c),
-    (0x8086, 0x1889),
-    (0x14e4, 0x16dc),
-];
 
 /// NVIDIA's and AMD's display controllers and accelerators (PCI classes 03 and 12). A VGA controller of AMD is
 /// one only if a compute library sees it: many are built into boards and CPUs.

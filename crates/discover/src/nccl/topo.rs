@@ -7,7 +7,7 @@ use phalanx_model::{DEVICES_PER_NODE_MAX, Port};
 use crate::gap::{Gap, listed};
 use crate::pcie::{
     Address, Cpu, CpuKind, Fabric, FabricEnd, FabricLink, Gpu, HexMask, Net, Node, Part, Product, Tree,
-    lane_kv, nvlink_mb_per_s, pci_mb_per_s, product, width_of, xgmi_mb_per_s,
+    is_virtual_function, lane_kv, nvlink_mb_per_s, pci_mb_per_s, product, width_of, xgmi_mb_per_s,
 };
 use crate::topo_m::NICS_MAX;
 use crate::xml::{self, Element};
@@ -60,6 +60,7 @@ pub fn parse(text: &str) -> Result<NcclTopo, NcclError> {
         let (wanted, variable) = ("topology", "NCCL_TOPO_FILE or NCCL_TOPO_DUMP_FILE");
         return Err(NcclError::Other { line, column, found, wanted, variable });
     }
+    read.gaps.extend(trees.iter_mut().flat_map(Tree::leave_out_virtual));
     Ok(NcclTopo { trees, is_vendors: !read.has_gpu, gaps: listed(read.gaps) })
 }
 
@@ -161,6 +162,10 @@ impl Read {
             host_bridge: element.get("host_bridge").map(str::to_owned),
             numa: numa(element, "numaid", cpu_numa),
             mb_per_s: link_mb_per_s(element),
+            vendor: id(element, "vendor").unwrap_or(0),
+            is_virtual: id(element, "vendor")
+                .zip(id(element, "device"))
+                .is_some_and(|(vendor, device)| is_virtual_function(vendor, device)),
             at: element.at,
             ..Node::default()
         };
@@ -184,7 +189,7 @@ impl Read {
             _ if is_nic => Part::Nic(nets),
             _ if !node.nodes.is_empty() => Part::Bridge,
             0x0300..=0x03ff | 0x1200..=0x12ff if is_gpu_vendor(element) => Part::Gpu(self.bare_gpu(element)),
-            0x0200..=0x02ff => Part::Nic(Vec::new()),
+            0x0200..=0x02ff | 0x0c06 => Part::Nic(Vec::new()),
             0x0604 => Part::Bridge,
             _ => Part::Other,
         };

@@ -1,4 +1,9 @@
-//! GPUs by their PCI ids (the PCI ID database), with the names that the vendors' tools print.
+//! GPUs by their PCI ids, with the names that the vendors' tools print.
+//!
+//! The table in this file comes first: it has NVIDIA's own names and the speed of an NVLink. `products.txt` has what else
+//! the PCI ID database names.
+
+use std::sync::LazyLock;
 
 /// What is known of a GPU by its PCI ids alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,12 +19,28 @@ pub(crate) struct Product {
 
 /// The product of these ids, where it is one of the known.
 pub(crate) fn product(vendor: u16, device: u16) -> Option<&'static Product> {
-    PRODUCTS.iter().find(|p| (p.vendor, p.device) == (vendor, device))
+    all().find(|p| (p.vendor, p.device) == (vendor, device))
 }
 
 /// The product of this name.
 pub(crate) fn named(name: &str) -> Option<&'static Product> {
-    PRODUCTS.iter().find(|p| p.name == name)
+    all().find(|p| p.name == name)
+}
+
+fn all() -> impl Iterator<Item = &'static Product> {
+    PRODUCTS.iter().chain(DATABASE.iter())
+}
+
+/// The lines of `products.txt`. A line that is none is left out; a test reads every line.
+static DATABASE: LazyLock<Vec<Product>> =
+    LazyLock::new(|| include_str!("products.txt").lines().filter_map(line).collect());
+
+fn line(line: &'static str) -> Option<Product> {
+    let mut words = line.splitn(4, ' ');
+    let hex = |word: &str| u16::from_str_radix(word, 16).ok();
+    let (vendor, device) = (hex(words.next()?)?, hex(words.next()?)?);
+    let sm = words.next()?.parse().ok()?;
+    Some(Product { vendor, device, name: words.next()?, sm, wire_mb_per_s: 0 })
 }
 
 const fn nvidia(device: u16, name: &'static str, sm: u32, wire_mb_per_s: u32) -> Product {
@@ -84,3 +105,26 @@ const PRODUCTS: &[Product] = &[
     amd(0x75a0, "AMD Instinct MI350X"),
     amd(0x75a3, "AMD Instinct MI355X"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_of_the_database_is_a_product() {
+        let lines = include_str!("products.txt").lines().filter(|l| !l.starts_with('#'));
+        assert_eq!(lines.count(), DATABASE.len());
+        assert!(DATABASE.len() > 250);
+        for (vendor, device, name) in [
+            (0x1002, 0x74b5, "AMD Instinct MI300X VF"),
+            (0x10de, 0x2684, "NVIDIA GeForce RTX 4090"),
+            (0x10de, 0x26ba, "NVIDIA L20"),
+            (0x10de, 0x2bb5, "NVIDIA RTX PRO 6000 Blackwell Server Edition"),
+            // NVIDIA's own name, and not the database's.
+            (0x10de, 0x2330, "NVIDIA H100 80GB HBM3"),
+        ] {
+            assert_eq!(product(vendor, device).map(|p| p.name), Some(name));
+        }
+        assert_eq!(product(0x10de, 0xffff), None);
+    }
+}

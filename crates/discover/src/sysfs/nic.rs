@@ -1,6 +1,6 @@
 //! InfiniBand devices and Ethernet interfaces.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use phalanx_model::{Nic, Port, ids::natural_cmp};
@@ -31,18 +31,40 @@ struct Seen {
 /// InfiniBand devices, then Ethernet interfaces of PCI functions that have no InfiniBand device.
 pub(super) fn read(root: &Path, only_node: Option<u32>, found: &mut Sysfs, places: &mut Vec<Place>) {
     let mut seen: BTreeMap<String, Seen> = BTreeMap::new();
+    let mut others = Vec::new();
+    let mut virtuals = BTreeSet::new();
     for folder in entries(&root.join("class/infiniband")) {
         let (bytes_per_s, state) = infiniband(&folder);
+        virtuals.extend(virtual_function(&folder));
         add(&mut seen, &folder, only_node, bytes_per_s, state);
     }
     for folder in entries(&root.join("class/net")) {
-        // Network controllers: Ethernet 02 00 and InfiniBand 02 07; wireless is 02 80.
-        let function = function_of(&folder.join("device"));
-        if !function.is_some_and(|function| class_is(&function, &["0x0200", "0x0207"])) {
+        // Network controllers: Ethernet 02 00, InfiniBand 02 07 and older 0c 06, other fabrics 02 08. Radio is 02 80,
+        // and a fabric of that class has verbs.
+        let Some(function) = function_of(&folder.join("device")) else { continue };
+        if !class_is(&function, &["0x0200", "0x0207", "0x0208", "0x0c06"]) {
+            let is_radio = folder.join("wireless").exists() || folder.join("phy80211").exists();
+            if class_is(&function, &["0x0280"]) && !is_radio && !seen.contains_key(&name_of(&function)) {
+                let name = name_of(&folder);
+                others.push(format!(
+                    "{name} is a network controller of PCI class 0280 without verbs: left out"
+                ));
+            }
             continue;
         }
         let (bytes_per_s, state) = interface(&folder);
+        virtuals.extend(virtual_function(&folder));
         add(&mut seen, &folder, only_node, bytes_per_s, state);
+    }
+    found.notes.append(&mut others);
+    if !virtuals.is_empty() {
+        let what = match virtuals.len() {
+            1 => "1 virtual function of a network adapter is left out; its adapter is here".to_owned(),
+            many => {
+                format!("{many} virtual functions of network adapters are left out; their adapters are here")
+            }
+        };
+        found.notes.push(what);
     }
     let mut seen: Vec<Seen> = seen.into_values().collect();
     seen.sort_by(|a, b| natural_cmp(&a.nic.name, &b.nic.name));
@@ -64,6 +86,13 @@ pub(super) fn read(root: &Path, only_node: Option<u32>, found: &mut Sysfs, place
         found.machine.nics.push(nic);
         found.nics.push(state);
     }
+}
+
+/// The PCI function of an interface, if it is a virtual one.
+fn virtual_function(folder: &Path) -> Option<String> {
+    function_of(&folder.join("device"))
+        .filter(|function| is_virtual(function))
+        .map(|function| name_of(&function))
 }
 
 /// The first NIC of a PCI function is kept.

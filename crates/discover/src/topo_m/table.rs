@@ -47,6 +47,7 @@ pub(super) struct Table {
     pub(super) rows: Vec<Option<Row>>,
     /// `NIC0` and its host name, in the legend's order.
     pub(super) aliases: Vec<(String, String)>,
+    pub(super) header_line: u32,
     pub(super) last_line: u32,
     pub(super) gaps: Vec<Gap>,
 }
@@ -75,8 +76,14 @@ pub(super) fn read(text: &str) -> Result<Table, TopoError> {
     let header = find_header(&lines)?;
     let mut gaps = Vec::new();
     let names = read_names(&header, &mut gaps)?;
-    let mut table =
-        Table { rows: vec![None; names.len()], names, aliases: Vec::new(), last_line: header.line, gaps };
+    let mut table = Table {
+        rows: vec![None; names.len()],
+        names,
+        aliases: Vec::new(),
+        header_line: header.line,
+        last_line: header.line,
+        gaps,
+    };
     for (line, text) in lines.iter().filter(|(line, _)| *line > header.line) {
         let words = words(text);
         // A name alone is a row that was cut off.
