@@ -247,6 +247,19 @@ impl Domains {
         (0..).zip(&self.domains).filter(move |(_, domain)| domain.level == level)
     }
 
+    /// Whether a domain stands in for a level that its hosts do not have: its one child lies directly in its parent.
+    #[must_use]
+    pub fn is_stand_in(&self, domain: u32) -> bool {
+        let Some(name) = self.domains.get(domain as usize).map(|found| found.name.as_str()) else {
+            return false;
+        };
+        let Some(finer) = name.strip_prefix(STAND_IN) else { return false };
+        let mut children = self.domains.iter().filter(|child| child.parent == Some(domain));
+        // On several levels in turn, the finest of them gives the name.
+        let is_finer = |child: &Domain| [finer, name].contains(&child.name.as_str());
+        children.next().is_some_and(is_finer) && children.next().is_none()
+    }
+
     #[must_use]
     pub fn source(&self, level: u32) -> Option<Source> {
         self.sources.get(level as usize).copied()
@@ -395,11 +408,21 @@ fn name_of(graph: &Graph, groups: &Groups, rule: &Rule, index: u32) -> Option<Do
 /// rack has.
 fn stand_in(finer: Option<&DomainName>, host: &NodeName) -> DomainName {
     let own = match finer {
-        Some(finer) => DomainName::new(format!("of:{finer}")),
-        None => DomainName::new(format!("host:{host}")),
+        Some(finer) => of_finer(finer).ok_or(()),
+        None => DomainName::new(format!("host:{host}")).map_err(|_| ()),
     };
     own.or_else(|_| DomainName::new(host.as_str()))
         .unwrap_or_else(|_| unreachable!("names of both kinds are alike"))
+}
+
+/// What the name of a domain starts with that stands in for a level which its one finer domain does not have.
+const STAND_IN: &str = "of:";
+
+fn of_finer(finer: &DomainName) -> Option<DomainName> {
+    if finer.as_str().starts_with(STAND_IN) {
+        return Some(finer.clone());
+    }
+    DomainName::new(format!("{STAND_IN}{finer}")).ok()
 }
 
 fn rule_name(rule: &Rule) -> DomainName {

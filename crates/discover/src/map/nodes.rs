@@ -75,23 +75,32 @@ pub fn as_tree(graph: &Graph, domains: &Domains) -> Graph {
     };
     let mut tree = Graph { hosts: graph.hosts.clone(), tori: graph.tori.clone(), ..Graph::default() };
     let depth = domains.levels.len();
+    // A domain that stands in for a level is no switch: what is in it hangs on the next one.
+    let mut switch_of: Vec<Option<u32>> = Vec::with_capacity(domains.domains.len());
     for (id, domain) in (0_u32..).zip(&domains.domains) {
+        let parent = domain.parent.and_then(|parent| switch_of.get(parent as usize).copied().flatten());
+        if domains.is_stand_in(id) {
+            switch_of.push(parent);
+            continue;
+        }
         let path: Vec<String> = domains.path_of(id).iter().map(ToString::to_string).collect();
         let name = match is_unique(&domain.name) {
             true => domain.name.clone(),
             false => DomainName::new(path.join(".")).unwrap_or_else(|_| domain.name.clone()),
         };
         let tier = u8::try_from(depth - domain.level as usize).ok();
+        let switch = u32::try_from(tree.switches.len()).unwrap_or(u32::MAX);
         tree.switches.push(Switch { name, tier, rail: None });
-        if let Some(parent) = domain.parent {
+        switch_of.push(Some(switch));
+        if let Some(parent) = parent {
             let mb_per_s = u32::try_from(domain.uplink.mb_per_s).unwrap_or(u32::MAX);
-            let link = FabricLink::new(End::Switch(id), End::Switch(parent));
+            let link = FabricLink::new(End::Switch(switch), End::Switch(parent));
             tree.links.push(FabricLink { mb_per_s, ..link });
         }
     }
     for (host, domain) in (0_u32..).zip(&domains.of_host) {
-        if (*domain as usize) < tree.switches.len() {
-            tree.links.push(FabricLink::new(End::Host(host), End::Switch(*domain)));
+        if let Some(switch) = switch_of.get(*domain as usize).copied().flatten() {
+            tree.links.push(FabricLink::new(End::Host(host), End::Switch(switch)));
         }
     }
     tree

@@ -21,6 +21,8 @@ const NAMES_TRIED: usize = 2000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HyperNode {
     pub name: DomainName,
+    /// The name of the domain: that of the object, unless a label has another one.
+    pub domain: DomainName,
     /// From 1, next to the nodes.
     pub tier: u32,
     pub tier_name: Option<String>,
@@ -74,17 +76,20 @@ pub(super) fn read(tree: &Tree, gaps: &mut Vec<Gap>) -> Result<HyperNode, String
     let tier = tree.at(&["spec", "tier"]).and_then(Tree::number::<u32>).filter(|tier| *tier <= TIER_MAX);
     let tier = tier.ok_or_else(|| left_out(format!("its tier is no number up to {TIER_MAX}")))?;
     let mut members = Vec::new();
+    let shown = printable(name);
     for member in tree.items_at(&["spec", "members"]) {
         match read_member(member) {
             Ok(member) => members.push(member),
-            Err(what) => gaps.push(Gap::new(
-                member.place(),
-                format!("a member of {} is left out: {what}", printable(name)),
-            )),
+            Err(what) => {
+                gaps.push(Gap::new(member.place(), format!("a member of {} is left out: {what}", shown)))
+            }
         }
     }
+    let name = DomainName::new(name).map_err(|error| left_out(error.to_string()))?;
+    let labelled = tree.text_at(&["metadata", "labels", NAME_LABEL]);
     Ok(HyperNode {
-        name: DomainName::new(name).map_err(|error| left_out(error.to_string()))?,
+        domain: labelled.and_then(|text| DomainName::new(text).ok()).unwrap_or_else(|| name.clone()),
+        name,
         tier,
         tier_name: tree.text_at(&["spec", "tierName"]).filter(|name| !name.is_empty()).map(printable),
         members,
@@ -197,7 +202,7 @@ pub fn place(hyper_nodes: &[HyperNode], nodes: Option<&NodeObjects>) -> Reading 
             }
         }
         let member = |(tier, hyper_node): (&u32, &&HyperNode)| {
-            Some(Membership { level: levels.get(tier)?.clone(), domain: hyper_node.name.clone() })
+            Some(Membership { level: levels.get(tier)?.clone(), domain: hyper_node.domain.clone() })
         };
         host.domains.extend(taken.iter().rev().filter_map(member));
     }
@@ -354,35 +359,47 @@ fn compile(pattern: &str) -> Result<Regex, String> {
     regex.map_err(|_| format!("{:?} is no pattern that can be used", printable(pattern)))
 }
 
+/// The label with the name of a domain that is not the name of its object.
+const NAME_LABEL: &str = "phalanx.dev/domain";
+
 /// Volcano's HyperNodes for the levels of a graph: the innermost level is tier 1, with its nodes by name; every
-/// level above has the domains of the one below. A host that lacks a level is left out there.
+/// level above has the domains of the one below. A host that lacks a level is a member of the next one.
+///
+/// A HyperNode has the name of its domain, if Kubernetes accepts the name and no other domain has it. Otherwise the
+/// level stands before it, and a label has the domain's own name.
 #[must_use]
 pub fn to_volcano(graph: &Graph, levels: &[LevelName]) -> String {
+    let names = Names::of(graph, levels);
     let mut text = String::new();
     for (tier, level) in (1..).zip(levels.iter().rev()) {
-        let below =
-            usize::try_from(tier).ok().and_then(|tier| levels.len().checked_sub(tier)?.checked_add(1));
-        let below = below.and_then(|at| levels.get(at));
-        let mut members: BTreeMap<&DomainName, BTreeSet<String>> = BTreeMap::new();
+        let finer = levels.iter().rev().take(tier - 1).rev();
+        let mut members: BTreeMap<&DomainName, BTreeSet<(bool, String)>> = BTreeMap::new();
         for host in &graph.hosts {
-            let Some(domain) = domain(host, level) else { continue };
-            let member = match below {
-                None => Some(host.name.to_string()),
-                Some(below) => domain_name(host, below),
+            let Some(domain) = domain(host, level).filter(|domain| !is_stand_in(host, domain)) else {
+                continue;
             };
-            members.entry(domain).or_default().extend(member);
+            let inside = finer.clone().find_map(|finer| {
+                self::domain(host, finer).filter(|d| !is_stand_in(host, d)).map(|d| names.of_domain(finer, d))
+            });
+            let is_node = inside.is_none();
+            let member = inside.unwrap_or_else(|| host.name.to_string());
+            members.entry(domain).or_default().insert((is_node, member));
         }
-        let kind = if below.is_none() { "Node" } else { "HyperNode" };
         for (domain, members) in members {
-            let name = object_name(&format!("{level}-{domain}"));
+            let name = names.of_domain(level, domain);
+            let label = if name != domain.as_str() && is_label(domain.as_str()) {
+                format!("  labels:\n    {NAME_LABEL}: {}\n", quoted(domain.as_str()))
+            } else {
+                String::new()
+            };
             let tier_name = quoted(level.as_str());
             // Writing to a String cannot fail.
             let _ = write!(
                 text,
-                "---\napiVersion: topology.volcano.sh/v1alpha1\nkind: HyperNode\nmetadata:\n  name: {name}\nspec:\n  tier: {tier}\n  tierName: {tier_name}\n  members:\n"
+                "---\napiVersion: topology.volcano.sh/v1alpha1\nkind: HyperNode\nmetadata:\n  name: {name}\n{label}spec:\n  tier: {tier}\n  tierName: {tier_name}\n  members:\n"
             );
-            for member in members {
-                let member = quoted(&member);
+            for (is_node, member) in members {
+                let (kind, member) = (if is_node { "Node" } else { "HyperNode" }, quoted(&member));
                 let _ = write!(
                     text,
                     "  - type: {kind}\n    selector:\n      exactMatch:\n        name: {member}\n"
@@ -393,12 +410,51 @@ pub fn to_volcano(graph: &Graph, levels: &[LevelName]) -> String {
     text
 }
 
+/// Whether a domain only stands in for a level that the host does not have.
+fn is_stand_in(host: &Host, domain: &DomainName) -> bool {
+    let finer = domain.as_str().strip_prefix("of:");
+    finer.is_some_and(|finer| host.domains.iter().any(|m| m.domain.as_str() == finer))
+        || domain.as_str().strip_prefix("host:") == Some(host.name.as_str())
+}
+
+/// The names of HyperNodes, by level and domain.
+struct Names<'a>(BTreeMap<(&'a LevelName, &'a DomainName), String>);
+
+impl<'a> Names<'a> {
+    fn of(graph: &'a Graph, levels: &'a [LevelName]) -> Self {
+        let mut all: BTreeSet<(&LevelName, &DomainName)> = BTreeSet::new();
+        for level in levels {
+            all.extend(graph.hosts.iter().filter_map(|host| Some((level, domain(host, level)?))));
+        }
+        let mut count: BTreeMap<String, u32> = BTreeMap::new();
+        for (_, domain) in &all {
+            *count.entry(object_name(domain.as_str())).or_default() += 1;
+        }
+        // A node of this name would be taken for the member that is meant.
+        let nodes: BTreeSet<&str> = graph.hosts.iter().map(|host| host.name.as_str()).collect();
+        let name = |(level, domain): (&'a LevelName, &'a DomainName)| {
+            let own = object_name(domain.as_str());
+            let is_free = count.get(&own) == Some(&1) && !nodes.contains(own.as_str());
+            let name = if is_free { own } else { object_name(&format!("{level}-{domain}")) };
+            ((level, domain), name)
+        };
+        Self(all.into_iter().map(name).collect())
+    }
+
+    fn of_domain(&self, level: &LevelName, domain: &DomainName) -> String {
+        self.0.get(&(level, domain)).cloned().unwrap_or_else(|| object_name(&format!("{level}-{domain}")))
+    }
+}
+
 fn domain<'a>(host: &'a Host, level: &LevelName) -> Option<&'a DomainName> {
     host.domains.iter().find(|m| m.level == *level).map(|m| &m.domain)
 }
 
-fn domain_name(host: &Host, level: &LevelName) -> Option<String> {
-    domain(host, level).map(|domain| object_name(&format!("{level}-{domain}")))
+/// Whether Kubernetes accepts a text as the value of a label.
+fn is_label(text: &str) -> bool {
+    let good = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.');
+    let ends = |c: char| c.is_ascii_alphanumeric();
+    text.len() <= 63 && text.bytes().all(good) && text.starts_with(ends) && text.ends_with(ends)
 }
 
 /// A name that Kubernetes accepts for an object: lower case letters, digits, `-` and `.`.

@@ -10,6 +10,10 @@ use super::{ObjectError, Preset, printable};
 /// The most levels of one object; Kueue allows 16.
 const LEVELS_MAX: usize = 64;
 
+/// With the number of a level from 0, outermost first: the label with the level's name, for which Kueue's object has no
+/// field.
+const LEVEL_LABEL: &str = "phalanx.dev/level-";
+
 /// What a text says about topology.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topologies {
@@ -85,12 +89,16 @@ fn topology(tree: &Tree) -> Result<Topology, String> {
     if levels.is_empty() || levels.len() > LEVELS_MAX {
         return Err(left_out(&format!("it has {} levels, and there are 1 to {LEVELS_MAX}", levels.len())));
     }
+    let labels = tree.at(&["metadata", "labels"]).map_or(&[][..], Tree::entries);
     let mut keys = Vec::with_capacity(levels.len());
-    for level in levels {
+    for (at, level) in levels.iter().enumerate() {
         // Grove writes `key` and `domain`; an alias of KAI and a domain of Grove name the level.
         let key = level.text_at(&["nodeLabel"]).or_else(|| level.text_at(&["key"]));
         let key = key.ok_or_else(|| left_out(&format!("line {}: a level names no nodeLabel", level.line)))?;
-        keys.push((level.text_at(&["alias"]).or_else(|| level.text_at(&["domain"])), key));
+        let alias = level.text_at(&["alias"]).or_else(|| level.text_at(&["domain"]));
+        let own = format!("{LEVEL_LABEL}{at}");
+        let own = || labels.iter().find(|(key, _)| *key == own).and_then(|(_, value)| value.text());
+        keys.push((alias.or_else(own), key));
     }
     let usual =
         Preset::of_keys(keys.iter().map(|(_, key)| *key)).map_err(|error| left_out(&error.to_string()))?;
@@ -108,12 +116,18 @@ fn topology(tree: &Tree) -> Result<Topology, String> {
 }
 
 /// A Kueue `Topology` for the levels of a preset, the node's own level last. A level of several labels is written
-/// with its first.
+/// with its first. Labels of the object have the names of the levels.
 #[must_use]
 pub fn to_kueue(name: &str, preset: &Preset) -> String {
-    let keys = preset.levels.iter().filter_map(|level| level.keys.first()).map(String::as_str);
+    let levels: Vec<_> = preset.levels.iter().filter(|level| !level.keys.is_empty()).collect();
+    let keys = levels.iter().filter_map(|level| level.keys.first()).map(String::as_str);
+    let mut labels = String::new();
+    for (at, level) in levels.iter().enumerate() {
+        labels.push_str(if at == 0 { "  labels:\n" } else { "" });
+        labels.push_str(&format!("    {LEVEL_LABEL}{at}: {:?}\n", level.level.as_str()));
+    }
     let mut text = format!(
-        "apiVersion: kueue.x-k8s.io/v1beta1\nkind: Topology\nmetadata:\n  name: {}\nspec:\n  levels:\n",
+        "apiVersion: kueue.x-k8s.io/v1beta1\nkind: Topology\nmetadata:\n  name: {}\n{labels}spec:\n  levels:\n",
         hyper_nodes::object_name(name)
     );
     for key in keys.chain([HOSTNAME]) {

@@ -31,11 +31,20 @@ impl Groups {
         let mut found: Vec<Tier> = Vec::new();
         for tier in 1..=top {
             let ties = ties(graph, tiers, tier, found.last());
-            let of_switch = join(&ties);
-            let of_item = most(&ties, &of_switch);
+            let mut of_switch = join(&ties);
+            let mut of_item = most(&ties, &of_switch);
+            let mut names = name_switches(graph, &of_switch);
+            if let Some(last) = found.last() {
+                for (item, switches) in skipping(graph, tiers, tier, last, &of_item) {
+                    let name = last.names.get(item as usize).and_then(super::of_finer);
+                    let (Some(name), Ok(group)) = (name, u32::try_from(names.len())) else { continue };
+                    names.push(name);
+                    of_item.insert(item, group);
+                    of_switch.extend(switches.into_iter().map(|switch| (switch, group)));
+                }
+            }
             let of_host: Vec<Option<u32>> =
                 below.iter().map(|item| of_item.get(&(*item)?).copied()).collect();
-            let names = name_switches(graph, &of_switch);
             below.clone_from(&of_host);
             found.push(Tier { of_switch, of_host, names });
         }
@@ -72,6 +81,30 @@ impl Groups {
         }
         move |tier, group| first.get(&(tier, group)).copied()
     }
+}
+
+/// The groups of the tier below that reach no switch of this tier and do reach a higher one, with their switches: in a
+/// tree of unequal depth, a leaf may hang on the core. On this tier such a group is a group by itself.
+fn skipping(
+    graph: &Graph,
+    tiers: &[u8],
+    tier: u8,
+    below: &Tier,
+    of_item: &BTreeMap<u32, u32>,
+) -> BTreeMap<u32, Vec<u32>> {
+    let tier_of = |s: u32| tiers.get(s as usize).copied().unwrap_or(0);
+    let mut found: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for link in &graph.links {
+        let (End::Switch(a), End::Switch(b)) = (link.a, link.b) else { continue };
+        for (low, high) in [(a, b), (b, a)] {
+            if let Some(item) = below.of_switch.get(&low).filter(|item| !of_item.contains_key(item))
+                && tier_of(high) > tier
+            {
+                found.entry(*item).or_default().push(low);
+            }
+        }
+    }
+    found
 }
 
 /// Cables between each switch of a tier and what hangs on it.

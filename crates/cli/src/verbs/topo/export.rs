@@ -53,7 +53,13 @@ fn write(session: &Session, export: &Export, graph: &Graph, domains: &Domains) -
         ExportTo::Nccl => nccl::write(machine(export, graph)?),
         ExportTo::Slurm => {
             let refuse = |e: slurm_yaml::WriteError| Failure::usage(e.to_string(), "");
-            slurm_yaml::write(&map::as_tree(graph, domains), &[]).map_err(refuse)?
+            // The switches of a tree are written as they are; those of rails as the domains that follow from them.
+            let own = if export.reading.levels.is_empty() && !graph.switches.is_empty() {
+                slurm_yaml::write(graph, &[]).ok()
+            } else {
+                None
+            };
+            own.map_or_else(|| slurm_yaml::write(&map::as_tree(graph, domains), &[]).map_err(refuse), Ok)?
         }
         ExportTo::Volcano => {
             // Domains of switches become domains by name.
