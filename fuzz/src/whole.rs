@@ -72,6 +72,7 @@ fn look(found: &Found) {
             Overlay::Query(query) => &query.gaps,
             Overlay::PeerAccess(p2p) => &p2p.gaps,
             Overlay::Mig(mig) => &mig.gaps,
+            Overlay::Nics(found) => &found.gaps,
         }),
         Found::Graphs(graphs) => holds::gaps(&graphs.gaps),
         Found::Fabric(reading) => holds::reading(reading),

@@ -663,6 +663,63 @@ fn a_fabric_goes_into_a_cluster_file_and_out_again() {
     assert!(none.err.contains("none of 13 hosts"), "{}", none.err);
 }
 
+/// What the flags say of a machine holds for the machine beside a fabric, or is refused.
+#[test]
+fn flags_of_a_machine_apply_beside_a_fabric_or_are_refused() {
+    let fake = Fake::absent();
+    let machine = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/topo_m/h100-nvswitch-8.txt");
+    let dir = fake.state().display().to_string();
+    let fabric = format!("{dir}/fabric.csv");
+    std::fs::write(&fabric, "host,leaf,spine\na-1,leaf-1,s\na-2,leaf-1,s\na-3,leaf-2,s\na-4,leaf-2,s\n")
+        .unwrap();
+    let flags = "--gpu-memory 80GB --memory 2TB --cpus 64";
+    let run = fake.run(&format!("topo import {fabric} {machine} --model H100 {flags} -o {dir}/c.yaml"));
+    assert_eq!(run.code, 0, "{}", run.err);
+    let shown: Value =
+        serde_json::from_str(&fake.run(&format!("topo show {dir}/c.yaml -o json")).out).unwrap();
+    let node = &shown["nodes"][0]["machine"];
+    assert_eq!(
+        (&node["devices"][7]["model"], &node["cpu_milli"]),
+        (&"H100".into(), &64_000.into()),
+        "{shown}"
+    );
+    assert_eq!(node["devices"][0]["memory_bytes"].as_u64(), Some(80_000_000_000));
+    assert_eq!(node["memory_bytes"].as_u64(), Some(2_000_000_000_000));
+    // The speed of NICs is assumed from the model, and said so.
+    let shown = fake.run(&format!("topo show {dir}/c.yaml"));
+    let assumed = "the speed of 8 NICs is unknown; 400 Gb/s each is assumed, as in usual machines of H100";
+    assert!(shown.out.contains(assumed), "{}", shown.out);
+    let checked = fake.run(&format!("topo check {dir}/c.yaml"));
+    assert!(checked.out.contains("400 Gb/s each is assumed"), "{}", checked.out);
+    for flag in ["--model H100", "--gpu-memory 80GB", "--memory 2TB", "--cpus 64"] {
+        let run = fake.run(&format!("topo import {fabric} {flag}"));
+        let name = flag.split(' ').next().unwrap();
+        assert_eq!(run.code, 64, "{}", run.out);
+        assert!(
+            run.err.contains(&format!("{name} describes a machine, and the files name none")),
+            "{}",
+            run.err
+        );
+    }
+    // `links: node:` says what all NICs of a node carry.
+    let file = std::fs::read_to_string(format!("{dir}/c.yaml")).unwrap();
+    std::fs::write(format!("{dir}/c.yaml"), format!("{file}links: {{node: {{bandwidth: 1600Gb/s}}}}\n")).unwrap();
+    let shown: Value =
+        serde_json::from_str(&fake.run(&format!("topo show {dir}/c.yaml -o json")).out).unwrap();
+    assert_eq!(shown["nodes"][0]["machine"]["nics"][0]["bytes_per_s"].as_u64(), Some(25_000_000_000));
+    assert!(!fake.run(&format!("topo show {dir}/c.yaml")).out.contains("assumed"));
+}
+
+#[test]
+fn hosts_without_gpus_are_no_machine_for_nccl() {
+    let fake = Fake::absent();
+    let fabric = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/fabric/leaves.conf");
+    let run = fake.run(&format!("topo export {} --to nccl", fabric.display()));
+    assert_eq!(run.code, 64);
+    assert!(run.err.contains("no machine is described, only hosts and switches"), "{}", run.err);
+    assert!(run.err.contains("nvidia-smi topo -m"), "{}", run.err);
+}
+
 #[test]
 fn measurements_fit_the_constants_of_a_site() {
     let fake = Fake::absent();

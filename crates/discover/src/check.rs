@@ -102,6 +102,9 @@ pub fn check(machine: &Machine) -> Vec<Finding> {
     unequal_nics(machine, &mut found);
     far_nics(machine, &mut found);
     hidden_sockets(machine, &mut found);
+    if let Some(what) = crate::describe::assumed_nics(machine) {
+        found.push(Finding { severity: Severity::Note, devices: DeviceMask::EMPTY, what, cost: None });
+    }
     // Stable: within a severity and a device, the order above.
     found.sort_by_key(|f| (std::cmp::Reverse(f.severity), f.devices.0.trailing_zeros()));
     found
@@ -126,8 +129,8 @@ fn dropped(machine: &Machine, found: &mut Vec<Finding>) {
     }
     let alone = alone.minus(sliced);
     for device in alone.iter() {
-        // Where no link of it could be read, nothing is known.
-        let known = linked.iter().any(|peer| machine.device_link(device, peer).is_some());
+        // If a link of it could not be read, it may be NVLink.
+        let known = linked.iter().all(|peer| machine.device_link(device, peer).is_some());
         if known {
             let what = format!(
                 "{} is off NVLink, which {} other devices have: to them it has PCIe alone",
@@ -184,6 +187,11 @@ fn nvlinks(machine: &Machine, island: DeviceMask) -> Vec<(u32, u32)> {
 
 /// Devices with fewer NVLinks than most of the machine's others.
 fn weak_links(machine: &Machine, found: &mut Vec<Finding>) {
+    // A link that could not be read is not a link that is missing.
+    let devices = || 0..machine.device_count();
+    if devices().any(|a| (0..a).any(|b| machine.device_link(b, a).is_none())) {
+        return;
+    }
     let islands = shape::groups(machine, shape::NVLINK);
     let counts: Vec<(u32, u32)> = islands.flat_map(|island| nvlinks(machine, island)).collect();
     let most = counts.iter().map(|(_, n)| *n).max().unwrap_or(0);
@@ -255,7 +263,9 @@ fn unequal_nics(machine: &Machine, found: &mut Vec<Finding>) {
     if with.is_empty() {
         return;
     }
-    let without = machine.device_mask().minus(with);
+    let is_known =
+        |device: &u32| nics(machine).all(|n| machine.link(Port::Device(*device), Port::Nic(n)).is_some());
+    let without: DeviceMask = machine.device_mask().minus(with).iter().filter(is_known).collect();
     let far = without.and(with_far_nics(machine));
     if !far.is_empty() {
         found.push(Finding {

@@ -88,3 +88,29 @@ fn nic_name(index: u32, name: &str) -> String {
         && !name.starts_with("NV");
     if good { name.to_owned() } else { format!("NIC{index}") }
 }
+
+/// What is assumed of NICs whose speed no source gives: `the speed of 8 NICs is unknown; 400 Gb/s each is assumed, as in
+/// usual machines of NVIDIA B200`. `None` if every speed is known.
+#[must_use]
+pub fn assumed_nics(machine: &Machine) -> Option<String> {
+    /// What the cost model counts for a NIC of an unknown product.
+    const OTHERWISE_BYTES_PER_S: u64 = 12_500_000_000;
+    if machine.devices.is_empty() {
+        return None;
+    }
+    let counting = machine.collective_nics();
+    let nics = counting.iter().filter_map(|(nic, _)| machine.nics.get(*nic as usize));
+    let unknown: Vec<_> = nics.filter(|nic| nic.bytes_per_s.is_none() || nic.is_assumed).collect();
+    let first = unknown.first()?;
+    let (count, each) = match unknown.len() {
+        1 => ("1 NIC".to_owned(), ""),
+        many => (format!("{many} NICs"), " each"),
+    };
+    let gb = first.bytes_per_s.unwrap_or(OTHERWISE_BYTES_PER_S) / 125_000_000;
+    let model = machine.devices.first().map(|d| d.model.as_str()).filter(|m| !m.is_empty());
+    let usual = match model.filter(|_| first.is_assumed) {
+        Some(model) => format!(", as in usual machines of {model}"),
+        None => String::new(),
+    };
+    Some(format!("the speed of {count} is unknown; {gb} Gb/s{each} is assumed{usual}"))
+}

@@ -19,6 +19,7 @@ pub mod hwloc;
 pub mod kfd;
 pub mod map;
 pub mod nccl;
+pub mod nic_text;
 pub mod nvidia;
 #[cfg(not(target_family = "wasm"))]
 pub mod nvml;

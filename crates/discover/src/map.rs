@@ -6,6 +6,7 @@ mod diff;
 mod dot;
 mod join;
 mod keep;
+mod machine;
 mod nodes;
 mod scene;
 mod svg;

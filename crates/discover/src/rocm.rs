@@ -13,6 +13,7 @@ use phalanx_model::{Device, Link, LinkKind, Machine, Origin, Port};
 use crate::gap::{Gap, listed};
 use crate::shape;
 use crate::topo_m::DEVICES_MAX;
+use crate::topo_m::prefix;
 use crate::topo_m::square::{Square, squares};
 use crate::topo_m::table::is_device;
 use crate::topo_m::text;
@@ -37,6 +38,10 @@ pub enum RocmError {
         "line {line}: from here on, there is no table of weights or types of links; give the output of `rocm-smi --showtopo` or `amd-smi topology`"
     )]
     NoTable { line: u32 },
+    #[error(
+        "line {line}: this is the CSV of `amd-smi topology`, which is not read; give its plain output, or that of `amd-smi topology --json`"
+    )]
+    Csv { line: u32 },
     #[error("line {line}: more than {DEVICES_MAX} GPUs in one machine are not supported")]
     TooManyGpus { line: u32 },
 }
@@ -92,10 +97,18 @@ pub fn parse(text: &str) -> Result<Rocm, RocmError> {
         return Err(RocmError::TooLarge { bytes: text.len() });
     }
     let text = text::clean(text);
-    let mut facts = match json::read(&text) {
+    let mut facts = match json::read(&text).or_else(|| json::read_csv(&text)) {
         Some(facts) => facts,
         None => of_tables(&text)?,
     };
+    // With commas between the cells, or with what a log put before each line.
+    let without_prefix = || prefix::without(&text, starts_table);
+    for other in [text.contains(',').then(|| text.replace(',', " ")), without_prefix()].into_iter().flatten()
+    {
+        if facts.names.is_empty() {
+            facts = json::read(&other).map_or_else(|| of_tables(&other), Ok)?;
+        }
+    }
     if facts.names.len() > DEVICES_MAX {
         return Err(RocmError::TooManyGpus { line: 1 });
     }
@@ -119,7 +132,16 @@ pub fn parse(text: &str) -> Result<Rocm, RocmError> {
     Ok(Rocm { machine, ways, gaps: listed(facts.gaps) })
 }
 
+/// A header: names of GPUs alone.
+fn starts_table(words: &[text::Word<'_>]) -> bool {
+    !words.is_empty() && words.iter().all(|w| is_device(w.text) || is_address(w.text))
+}
+
 fn why_nothing(text: &str) -> RocmError {
+    let is_csv = |text: &str| text.trim().to_ascii_lowercase().starts_with("gpu,");
+    if let Some((line, _)) = (1..).zip(text.lines()).find(|(_, text)| is_csv(text)) {
+        return RocmError::Csv { line };
+    }
     let trouble = ["ERROR", "Unable to", "No AMD GPUs", "not found", "Driver not initialized", "Traceback"];
     let first = (1..).zip(text.lines()).find(|(_, text)| !text.trim().is_empty());
     let told = (1..).zip(text.lines()).find(|(_, text)| trouble.iter().any(|t| text.contains(t)));

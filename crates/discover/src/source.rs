@@ -8,6 +8,7 @@ use crate::check::Finding;
 use crate::fabric::{self, Reading};
 use crate::gap::{Gap, listed};
 use crate::nccl::graph::NcclGraphs;
+use crate::nic_text::{self, NicSpeeds};
 use crate::nvidia::{mig::Mig, nvlink::NvlinkStatus, p2p::P2p, query::Query};
 use crate::objects::nodes::NodeObjects;
 use crate::objects::topologies::Topologies;
@@ -21,6 +22,7 @@ pub enum Kind {
     Nvlink,
     Query,
     Mig,
+    Nics,
     NcclTopo,
     NcclGraph,
     Hwloc,
@@ -40,12 +42,13 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in the order in which help and documentation list them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::TopoM,
         Self::PeerAccess,
         Self::Nvlink,
         Self::Query,
         Self::Mig,
+        Self::Nics,
         Self::NcclTopo,
         Self::NcclGraph,
         Self::Hwloc,
@@ -72,6 +75,7 @@ impl Kind {
             Self::Nvlink => "nvlink",
             Self::Query => "nvidia-q",
             Self::Mig => "mig",
+            Self::Nics => "nics",
             Self::NcclTopo => "nccl-topo",
             Self::NcclGraph => "nccl-graph",
             Self::Hwloc => "hwloc",
@@ -99,6 +103,7 @@ impl Kind {
             Self::Nvlink => "nvidia-smi nvlink -s",
             Self::Query => "nvidia-smi -q",
             Self::Mig => "nvidia-smi mig -lgip, -lgipp or -lgi",
+            Self::Nics => "ibstat, ibstatus or ethtool",
             Self::NcclTopo => "NCCL_TOPO_DUMP_FILE, or a vendor's NCCL or RCCL topology file",
             Self::NcclGraph => "NCCL_GRAPH_DUMP_FILE",
             Self::Hwloc => "lstopo --of xml",
@@ -170,6 +175,7 @@ pub enum Overlay {
     Query(Query),
     PeerAccess(P2p),
     Mig(Mig),
+    Nics(NicSpeeds),
 }
 
 impl Overlay {
@@ -181,6 +187,7 @@ impl Overlay {
             Self::Query(_) => "nvidia-smi -q describes GPUs and not how they are linked",
             Self::PeerAccess(_) => "nvidia-smi topo -p2p tells who may reach whom, and not how",
             Self::Mig(_) => "nvidia-smi mig lists slices and not how GPUs are linked",
+            Self::Nics(_) => "ibstat and ethtool describe NICs and not what is near them",
         }
     }
 }
@@ -196,6 +203,8 @@ pub enum SourceError {
     Topo(#[from] topo_m::TopoError),
     #[error(transparent)]
     Smi(#[from] nvidia::SmiError),
+    #[error(transparent)]
+    NicText(#[from] nic_text::NicTextError),
     #[error(transparent)]
     Rocm(#[from] rocm::RocmError),
     #[error(transparent)]
@@ -256,6 +265,7 @@ pub fn read(text: &str, kind: Option<Kind>, host: Option<&str>) -> Result<Found,
         Kind::Query => Found::overlay(Overlay::Query(nvidia::query::parse(text)?)),
         Kind::PeerAccess => Found::overlay(Overlay::PeerAccess(nvidia::p2p::parse(text)?)),
         Kind::Mig => Found::overlay(Overlay::Mig(nvidia::mig::parse(text)?)),
+        Kind::Nics => Found::overlay(Overlay::Nics(nic_text::parse(text)?)),
         Kind::NcclGraph => Found::Graphs(nccl::graph::parse(text)?),
         Kind::Ibnetdiscover => Found::Fabric(fabric::ibnetdiscover::parse(text)?),
         Kind::Lldp => Found::Fabric(fabric::lldp::parse(text, host)?),
@@ -328,6 +338,10 @@ impl MachineReading {
                 self.findings.extend(p2p.check(&self.machine));
             }
             Overlay::Mig(mig) => self.gaps.extend(mig.gaps.iter().cloned()),
+            Overlay::Nics(speeds) => {
+                self.gaps.extend(speeds.gaps.iter().cloned());
+                self.gaps.extend(speeds.apply(&mut self.machine));
+            }
         }
     }
 

@@ -9,8 +9,10 @@ use phalanx_discover::check::{Cost, Severity, Unit, check};
 use phalanx_discover::topo_m::parse;
 use phalanx_model::DeviceMask;
 
+/// Without the note that speeds of NICs are assumed, which `topo -m` never has.
 fn told(name: &str) -> Vec<String> {
-    check(&read(name).machine).iter().map(ToString::to_string).collect()
+    let found = check(&read(name).machine);
+    found.iter().map(ToString::to_string).filter(|f| !f.contains("is assumed")).collect()
 }
 
 #[test]
@@ -118,4 +120,29 @@ fn a_virtual_machine_that_hides_its_sockets_is_told() {
     let text = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\tX\tSYS\t0-7\t0\nGPU1\tSYS\tX\t0-7\t0\n";
     let found = check(&parse(text).unwrap().machine);
     assert_eq!((found.len(), found[0].devices), (1, DeviceMask::first(2)));
+}
+
+/// A cut mesh has fewer links than a whole one because they were not read.
+#[test]
+fn a_cut_file_is_not_taken_for_lost_links() {
+    for name in
+        ["v100-hcm-8.txt", "h100-degraded-8.txt", "h100-nvswitch-8.txt", "v100-nvswitch-16.txt", "pcie-8.txt"]
+    {
+        let whole: Vec<String> = told(name);
+        let text = fixture(name);
+        let end = text.find("\n\n").unwrap_or(text.len());
+        for cut in (0..end).filter(|at| text.is_char_boundary(*at)).step_by(7) {
+            let Ok(found) = parse(&text[..cut]) else { continue };
+            let claims = check(&found.machine).into_iter().filter(|f| f.severity > Severity::Note);
+            for claim in claims.map(|f| f.to_string()) {
+                // What costs how much may be less well known.
+                let start = claim.split(" (").next().unwrap_or_default();
+                let is_of_whole = whole.iter().any(|known| {
+                    known.split(" (").next() == Some(start)
+                        || start.contains("off NVLink") && known.contains("off NVLink")
+                });
+                assert!(is_of_whole, "{name} cut at {cut}: {claim}");
+            }
+        }
+    }
 }

@@ -229,7 +229,7 @@ fn trees_and_blocks_of_slurm() {
         ],
     );
 
-    let circle = "SwitchName=a Switches=b\nSwitchName=b Switches=a\nSwitchName=c Nodes=n1\nSwitchName=c Nodes=n2\nSwitchName=d Switches=c,e\nSwitchName=f Switches=c Nodes=n1\n";
+    let circle = "SwitchName=a Switches=b\nSwitchName=b Switches=a\nSwitchName=c Nodes=n1\nSwitchName=c Nodes=n2\nSwitchName=d Switches=c,e\nSwitchName=f Switches=c Nodes=n1\nSwitchName=g Nodes=n1\n";
     let reading = slurm_conf::parse(circle).unwrap();
     assert_gaps(
         &reading,
@@ -238,8 +238,8 @@ fn trees_and_blocks_of_slurm() {
             "above itself",
             "a second time",
             "described nowhere",
-            "another switch",
             "second parent",
+            "n1 hangs on g and on another switch",
         ],
     );
 }
@@ -361,4 +361,23 @@ fn what_is_no_fabric_says_what_to_give() {
     let failed =
         "ibwarn: [7] mad_rpc_open_port: can't open UMAD port ((null):0)\nFailed to open (null) port 0\n";
     assert!(matches!(ibnetdiscover::parse(failed), Err(FabricError::Trouble { line: 1, .. })));
+}
+
+/// `scontrol show topology` repeats what follows from the tree in every line.
+#[test]
+fn the_tree_that_scontrol_prints_has_one_note_for_each_key() {
+    let mut text = String::from("SwitchName=top Level=1 LinkSpeed=1 Nodes=n[00-77] Switches=s[00-38]\n");
+    for leaf in 0..39 {
+        text.push_str(&format!(
+            "SwitchName=s{leaf:02} Level=0 LinkSpeed=1 Nodes=n[{:02}-{:02}]\n",
+            leaf * 2,
+            leaf * 2 + 1
+        ));
+    }
+    let reading = phalanx_discover::fabric::slurm_conf::parse(&text).unwrap();
+    let told: Vec<&str> = reading.gaps.iter().map(|gap| gap.what.as_str()).collect();
+    assert_eq!(told, ["the unit of LinkSpeed is not defined; it is not used (in 40 lines)"]);
+    assert_eq!((reading.graph.hosts.len(), reading.graph.switches.len()), (78, 40));
+    // The top lists the nodes below its switches, which do not hang on it.
+    assert_eq!(reading.graph.links.len(), 78 + 39);
 }

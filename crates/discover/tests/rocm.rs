@@ -113,6 +113,52 @@ fn real_tables_are_read() {
     }
 }
 
+/// The rows of a table with something between the cells and around them.
+fn rewritten(text: &str, write: impl Fn(&[&str], bool) -> String) -> String {
+    let mut out = String::new();
+    for line in text.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let is_table = words.first().is_some_and(|w| w.starts_with("GPU") && !w.contains('['));
+        let is_header = is_table && words.iter().all(|w| w.starts_with("GPU"));
+        out.push_str(&if is_table { write(&words, is_header) } else { line.to_owned() });
+        out.push('\n');
+    }
+    out
+}
+
+#[test]
+fn tables_of_markdown_csv_and_logs_are_read() {
+    let text = fixture(FIXTURES[0]);
+    let expected = parse(&text).unwrap();
+    let markdown = rewritten(&text, |words, is_header| {
+        let row = format!("| {}{} |", if is_header { "| " } else { "" }, words.join(" | "));
+        if is_header { format!("{row}\n|{}", "---|".repeat(words.len() + 1)) } else { row }
+    });
+    assert_eq!(parse(&markdown).unwrap().machine, expected.machine, "{markdown}");
+    let csv = rewritten(&text, |words, is_header| {
+        format!("{}{}", if is_header { "," } else { "" }, words.join(","))
+    });
+    assert_eq!(parse(&csv).unwrap().machine.links, expected.machine.links, "{csv}");
+    for prefix in ["2026-05-01T10:00:00.123Z ", "I0501 10:00:00.123456    1 main.go:12] ", "node-3: "] {
+        let log: String = text.lines().map(|line| format!("{prefix}{line}\n")).collect();
+        assert_eq!(parse(&log).unwrap().machine.links, expected.machine.links, "{log}");
+    }
+}
+
+#[test]
+fn csv_of_the_tools_is_read_or_refused_by_name() {
+    let text = "device,(Topology) Weight between DRM devices 0 and 1,(Topology) Link type between DRM devices 0 and 1,\
+                (Topology) Numa Node\nsystem,15,XGMI,\ncard0,,,0\ncard1,,,1\n";
+    let found = parse(text).unwrap();
+    assert_eq!((links(&found), found.gaps.len()), (vec!["0-1 XGMI".to_owned()], 0));
+    assert_eq!(found.machine.devices[1].numa, Some(1));
+    let text = "gpu,bdf,weight,link_type\n0,0000:0c:00.0,15,XGMI\n";
+    assert_eq!(parse(text), Err(RocmError::Csv { line: 1 }));
+    let told = parse(text).unwrap_err().to_string();
+    assert!(told.contains("`amd-smi topology --json`"), "{told}");
+    assert!(phalanx_discover::source::Kind::detect(text).is_some());
+}
+
 proptest! {
     #[test]
     fn damaged_tables_are_survived(

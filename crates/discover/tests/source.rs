@@ -92,3 +92,15 @@ fn a_kind_can_be_forced() {
     assert!(matches!(source::read(text, None, None), Ok(Found::Fabric(_))));
     assert!(source::read(text, Some(Kind::Hwloc), None).is_err());
 }
+
+/// A limit is named by the reader, and not taken for an unknown kind.
+#[test]
+fn limits_are_named_when_they_refuse() {
+    let names: String = (0..65).map(|i| format!("\tGPU{i}")).collect();
+    let row: String = (0..65).map(|i| if i == 0 { "\t X " } else { "\tNV18" }).collect();
+    let many = format!("{names}\nGPU0{row}\n");
+    let told = |text: &str| source::read(text, None, None).unwrap_err().to_string();
+    assert!(told(&many).contains("more than 64 GPUs in one machine are not supported"), "{}", told(&many));
+    let long = format!("\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU1\tPIX\t X \n\n{}", "x\n".repeat(600_000));
+    assert!(told(&long).contains("and at most 1048576 are read"), "{}", told(&long));
+}

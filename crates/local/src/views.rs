@@ -49,13 +49,31 @@ impl Map {
         let input = cost::Input { table, levels, nodes, placement, traffic, constants };
         let said = cost::predict(&input).ok()?;
         let rests_on = if gang.traffic.is_some() { "as the job declares" } else { "for a 1 GiB all-reduce" };
+        let assumed = assumed_speed(nodes, placement);
         Some(PredictedView {
             step_us: said.step_ns / 1_000,
             communication_us: said.communication_ns / 1_000,
             bandwidth_bytes_per_s: said.bandwidth_bytes_per_s,
-            sentence: format!("{said} ({rests_on}; predicted)"),
+            sentence: format!("{said} ({rests_on}{assumed}; predicted)"),
         })
     }
+}
+
+/// `; NICs assumed to have 400 Gb/s`, if a prediction over several nodes rests on a speed that no source gives.
+fn assumed_speed(nodes: &[Node], placement: &Placement) -> String {
+    let names: BTreeSet<&NodeName> = placement.slots.iter().map(|slot| &slot.node).collect();
+    if names.len() < 2 {
+        return String::new();
+    }
+    let used = nodes.iter().filter(|node| names.contains(&node.name)).map(|node| &node.machine);
+    let speeds = used.flat_map(|machine| {
+        let nic =
+            |nic: u32| machine.nics.get(nic as usize).filter(|n| n.bytes_per_s.is_none() || n.is_assumed);
+        machine.collective_nics().into_iter().filter_map(move |(at, _)| nic(at)).map(|nic| nic.bytes_per_s)
+    });
+    let least =
+        speeds.map(|bytes| bytes.map_or(u64::from(cost::NIC_MB_PER_S) / 125, |b| b / 125_000_000)).min();
+    least.map_or_else(String::new, |gb| format!("; NICs assumed to have {gb} Gb/s"))
 }
 
 /// Searches for the reasons of many jobs, in one go of the thread that decides: one takes 10 ms with 12,800 nodes.

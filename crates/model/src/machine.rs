@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DeviceMask, LevelName, ResourceName, ShapeName};
+use crate::{DeviceMask, LevelName, Product, ResourceName, ShapeName};
 
 /// Whether hardware was found on this host or only declared in a file. Shown wherever a device is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +44,9 @@ pub struct Nic {
     pub numa: Option<u32>,
     /// One way; `None` when unknown.
     pub bytes_per_s: Option<u64>,
+    /// No source gives the speed: it is that of the usual machine of the product.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_assumed: bool,
 }
 
 /// An end of a [`Link`]: an index into the machine's devices or NICs.
@@ -206,6 +209,35 @@ impl Machine {
         };
         let sets = nics().map(|nic| (nic, near(nic)));
         sets.filter(|(_, near)| !near.is_empty() || self.devices.is_empty()).collect()
+    }
+
+    /// Sets the speed of each collective NIC whose speed no source gives, if the product has a usual machine.
+    pub fn assume_nic_speeds(&mut self) {
+        let usual =
+            |device: &Device| Product::of(&device.model).and_then(|product| product.usual_nic_mb_per_s);
+        let Some(mb_per_s) = self.devices.first().and_then(usual) else { return };
+        for (nic, _) in self.collective_nics() {
+            if let Some(nic) = self.nics.get_mut(nic as usize).filter(|nic| nic.bytes_per_s.is_none()) {
+                nic.bytes_per_s = Some(u64::from(mb_per_s) * 1_000_000);
+                nic.is_assumed = true;
+            }
+        }
+    }
+
+    /// Sets the speed of the NICs of a collective from what all of them carry together. Speeds that a source gives stay.
+    pub fn share_nic_speed(&mut self, all_bytes_per_s: u64) {
+        let counting = self.collective_nics();
+        let each = all_bytes_per_s / (counting.len() as u64).max(1);
+        let is_unknown = |nic: &Nic| nic.bytes_per_s.is_none() || nic.is_assumed;
+        if each == 0 || !counting.iter().all(|(nic, _)| self.nics.get(*nic as usize).is_some_and(is_unknown))
+        {
+            return;
+        }
+        for (nic, _) in counting {
+            if let Some(nic) = self.nics.get_mut(nic as usize) {
+                (nic.bytes_per_s, nic.is_assumed) = (Some(each), false);
+            }
+        }
     }
 
     /// How far a NIC is from the nearest of some devices. Behind one or several PCIe bridges is equally near.

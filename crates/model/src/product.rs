@@ -15,6 +15,8 @@ pub struct Product {
     pub has_nvlink_switch: bool,
     /// The slot of the product.
     pub pcie: Pcie,
+    /// One NIC for collectives of the usual machine, one way. None if machines of the product differ.
+    pub usual_nic_mb_per_s: Option<u32>,
 }
 
 /// The vendor and the generation of the chips.
@@ -109,7 +111,28 @@ impl Product {
             nvlink_ports,
             has_nvlink_switch: joins && !is_card,
             pcie: *pcie,
+            usual_nic_mb_per_s: usual_nic_mb_per_s(*generation, *pcie, nvlink_ports, is_card),
         })
+    }
+}
+
+/// One NIC of NVIDIA's DGX and HGX machines and of AMD's platforms: 100 Gb/s beside P100 and V100, 200 beside A100, 400
+/// beside H100, H200 and B200, 800 beside B300, 400 beside MI300X (`NVIDIA`'s user guides of DGX-1, DGX-2, DGX A100, DGX
+/// H100, DGX B200 and DGX B300; AMD's platform data sheet). Cards are in machines of every kind.
+const fn usual_nic_mb_per_s(
+    generation: Generation,
+    pcie: Pcie,
+    nvlink_ports: u8,
+    is_card: bool,
+) -> Option<u32> {
+    match (generation, pcie) {
+        (Instinct, _) => Some(50_000),
+        _ if is_card || nvlink_ports < 4 => None,
+        (Pascal | Volta, _) => Some(12_500),
+        (Ampere, _) if nvlink_ports >= 8 => Some(25_000),
+        (Blackwell, Gen6) => Some(100_000),
+        (Hopper | Blackwell, _) => Some(50_000),
+        _ => None,
     }
 }
 

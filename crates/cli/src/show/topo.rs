@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use owo_colors::OwoColorize as _;
 use phalanx_discover::map::MapFinding;
 use phalanx_discover::picture::{self, Style};
-use phalanx_discover::{Finding, Severity};
+use phalanx_discover::{Finding, Severity, describe};
 use phalanx_local::protocol::{HeldView, TopologyView};
 use phalanx_model::{
     Admin, DeviceMask, DomainName, JobId, LevelName, Machine, Node, NodeName, Origin, ShapeName,
@@ -130,9 +130,13 @@ pub(crate) fn machine(
     owner: &dyn Fn(u32) -> Option<char>,
 ) -> String {
     let style = if page.ascii { Style::Ascii } else { Style::Unicode };
-    let picture = picture::draw(machine, busy, owner, style);
-    // The first line is the product, which a terminal may wrap.
-    let widest = picture.lines().skip(1).map(|line| line.chars().count()).max().unwrap_or(0);
+    let mut picture = picture::draw(machine, busy, owner, style);
+    if let Some(assumed) = describe::assumed_nics(machine) {
+        let _ = writeln!(picture, "{}", assumed.dimmed());
+    }
+    // The first line is the product, and the last what is assumed, which a terminal may wrap.
+    let is_drawn = |line: &&str| !line.contains(" is assumed");
+    let widest = picture.lines().skip(1).filter(is_drawn).map(|line| line.chars().count()).max().unwrap_or(0);
     if page.width.is_none_or(|width| widest <= usize::from(width)) {
         return picture;
     }

@@ -1,5 +1,7 @@
 //! Slurm's `topology.conf`: a tree of switches, or blocks of nodes.
 
+use std::collections::BTreeMap;
+
 use super::blocks::{self, BlockLine};
 use super::build::Builder;
 use super::conf::{self, Pair};
@@ -22,6 +24,7 @@ pub fn parse(text: &str) -> Result<Reading, FabricError> {
     let mut switches = Vec::new();
     let mut blocks = Vec::new();
     let mut sizes = (Vec::new(), (0, 0));
+    let mut unused = Unused::default();
     for pairs in conf::lines(text, &mut builder.gaps) {
         let switch = conf::find(&pairs, "switchname");
         let block = conf::find(&pairs, "blockname");
@@ -34,8 +37,16 @@ pub fn parse(text: &str) -> Result<Reading, FabricError> {
             blocks.push(BlockLine { name: name.value.clone(), nodes, place: name.place });
         }
         for pair in &pairs {
-            read_other(pair, switch.is_some() || block.is_some(), &mut sizes, &mut builder);
+            read_other(pair, switch.is_some() || block.is_some(), &mut sizes, &mut builder, &mut unused);
         }
+    }
+    for (key, (place, count)) in unused {
+        let what = match key.as_str() {
+            "linkspeed" => "the unit of LinkSpeed is not defined; it is not used".to_owned(),
+            key => format!("{:?} is not used", shown(key)),
+        };
+        let lines = if count > 1 { format!(" (in {count} lines)") } else { String::new() };
+        builder.gap(place, format!("{what}{lines}"));
     }
     if switches.is_empty() && blocks.is_empty() {
         let what = "no line of the text names a switch or a block".to_owned();
@@ -55,12 +66,22 @@ fn names(pairs: &[Pair], key: &str, builder: &mut Builder) -> Vec<String> {
     conf::names(pair, &mut builder.gaps)
 }
 
+/// Keys without a use: the place of the first, and in how many lines they are.
+type Unused = BTreeMap<String, ((u32, u32), usize)>;
+
 /// What a line says beside its name, nodes and switches.
-fn read_other(pair: &Pair, has_name: bool, sizes: &mut (Vec<u64>, (u32, u32)), builder: &mut Builder) {
+fn read_other(
+    pair: &Pair,
+    has_name: bool,
+    sizes: &mut (Vec<u64>, (u32, u32)),
+    builder: &mut Builder,
+    unused: &mut Unused,
+) {
     match pair.key.as_str() {
+        // `scontrol show topology` prints what follows from the tree and the blocks.
+        "level" | "blockindex" | "blocksize" if has_name => {}
         "switchname" | "blockname" => {}
         "nodes" | "switches" if has_name => {}
-        "linkspeed" => builder.gap(pair.place, "the unit of LinkSpeed is not defined; it is not used"),
         "blocksizes" => {
             sizes.1 = pair.place;
             for word in pair.value.split(',').map(str::trim).filter(|word| !word.is_empty()) {
@@ -74,6 +95,6 @@ fn read_other(pair: &Pair, has_name: bool, sizes: &mut (Vec<u64>, (u32, u32)), b
             let what = format!("the included file {:?} is not read; put its lines here", shown(&pair.value));
             builder.gap(pair.place, what);
         }
-        key => builder.gap(pair.place, format!("{:?} is not used", shown(key))),
+        key => unused.entry(key.to_owned()).or_insert((pair.place, 0)).1 += 1,
     }
 }

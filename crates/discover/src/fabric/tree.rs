@@ -29,10 +29,20 @@ pub(super) fn add(builder: &mut Builder, lines: &[SwitchLine], prefix: &str) -> 
             builder.gap(line.place, what);
         }
     }
+    // `scontrol show topology` lists the nodes below a switch at each switch above them too.
+    let of_leaves: BTreeSet<&str> = lines
+        .iter()
+        .filter(|line| line.children.is_empty())
+        .flat_map(|line| &line.nodes)
+        .map(String::as_str)
+        .collect();
     let mut leaf_of: BTreeMap<u32, u32> = BTreeMap::new();
     for line in lines {
         let index = builder.switch(&key(&line.name), &line.name)?;
         for name in &line.nodes {
+            if !line.children.is_empty() && of_leaves.contains(name.as_str()) {
+                continue;
+            }
             let host = builder.host(name, name)?;
             builder.join(End::Host(host), End::Switch(index))?;
             if *leaf_of.entry(host).or_insert(index) != index {

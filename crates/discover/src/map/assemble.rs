@@ -1,9 +1,10 @@
 //! From what was read to one map: machines completed, labels understood, fabrics joined.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use phalanx_model::{DomainName, Host, LevelName, Machine, Membership, NodeName, shape};
+use phalanx_model::{DomainName, End, Host, LevelName, Machine, Membership, NodeName, shape};
 
 use super::join;
 use crate::fabric::Reading;
@@ -94,6 +95,7 @@ pub fn assemble(parts: Vec<Part>, options: &Options) -> Assembled {
     out.reading = join(fabrics);
     let is_alone = out.reading.graph.links.is_empty() && out.reading.graph.hosts.len() <= 1;
     out.place_machine(options.host.as_ref());
+    out.take_nic_speeds();
     if let Some(found) = out.machine.as_ref().filter(|_| !is_alone) {
         // What is wrong with one machine by itself is no finding of a map.
         out.notes.extend(found.findings.iter().map(ToString::to_string));
@@ -133,6 +135,67 @@ impl Assembled {
             self.notes.push(format!("{kept} hosts have machines of their own, which stay as they are"));
         }
     }
+}
+
+impl Assembled {
+    /// The cables of a host tell what its NICs carry, if nothing else does; otherwise the product tells what is usual.
+    fn take_nic_speeds(&mut self) {
+        let mut carried: Vec<Cables> = vec![Vec::new(); self.reading.graph.hosts.len()];
+        for link in &self.reading.graph.links {
+            for end in [link.a, link.b] {
+                if let End::Host(host) = end
+                    && link.mb_per_s > 0
+                    && let Some(cables) = carried.get_mut(host as usize)
+                {
+                    cables.push((link.mb_per_s, link.cables));
+                }
+            }
+        }
+        // Hosts with one machine and equal cables share the new machine too.
+        let mut known: BTreeMap<(*const Machine, Cables), Arc<Machine>> = BTreeMap::new();
+        let mut kept = Vec::new();
+        for (host, mut cables) in self.reading.graph.hosts.iter_mut().zip(carried) {
+            let Some(machine) = &host.machine else { continue };
+            cables.sort_unstable_by_key(|cable| Reverse(*cable));
+            let key = (Arc::as_ptr(machine), cables);
+            let with_speeds = match known.get(&key) {
+                Some(known) => known,
+                None => {
+                    let new = with_nic_speeds(machine, &key.1);
+                    known.entry(key).or_insert(new)
+                }
+            };
+            let with_speeds = Arc::clone(with_speeds);
+            // As long as it is a key.
+            kept.extend(host.machine.replace(with_speeds));
+        }
+        if let Some(found) = &mut self.machine {
+            found.machine.assume_nic_speeds();
+            shape::rename(&mut found.machine);
+        }
+    }
+}
+
+/// Speed in MB/s one way, and how many of them.
+type Cables = Vec<(u32, u16)>;
+
+/// The fastest cables are those of the NICs for collectives; others are for storage and management.
+fn with_nic_speeds(machine: &Arc<Machine>, cables: &[(u32, u16)]) -> Arc<Machine> {
+    let mut new = Machine::clone(machine);
+    let mut left = u64::try_from(machine.collective_nics().len()).unwrap_or(u64::MAX);
+    let mut mb_per_s = 0_u64;
+    for (speed, count) in cables {
+        let used = left.min(u64::from(*count));
+        left -= used;
+        mb_per_s = mb_per_s.saturating_add(u64::from(*speed).saturating_mul(used));
+    }
+    new.share_nic_speed(mb_per_s.saturating_mul(1_000_000));
+    new.assume_nic_speeds();
+    if new.nics == machine.nics {
+        return Arc::clone(machine);
+    }
+    shape::rename(&mut new);
+    Arc::new(new)
 }
 
 /// A machine of which only the devices are known, linked as another one of as many devices.

@@ -1,5 +1,7 @@
 //! A map for Graphviz: `dot -Tsvg` draws it.
 
+mod machine;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -19,9 +21,13 @@ const DEPTH_MAX: usize = 64;
 type Likeness = (u32, u8, Vec<(End, u16, u16, u32)>);
 
 /// A Graphviz graph: clusters for domains, boxes for switches with the highest tier on top, and hosts below.
-/// Cables that are down make a link red. More than 16 equal hosts or switches of a domain are one node.
+/// Cables that are down make a link red. More than 16 equal hosts or switches of a domain are one node. Of one machine
+/// alone, its sockets, PCIe switches, GPUs, NICs and links.
 #[must_use]
 pub fn dot(graph: &Graph, domains: &Domains) -> String {
+    if let Some(machine) = super::machine::only_machine(graph) {
+        return machine::dot(graph.hosts.first().map_or("", |host| host.name.as_str()), machine);
+    }
     let view = View::of(graph, domains);
     let scene = Scene::of(&view);
     let mut writer = Writer { view: &view, scene: &scene, text: String::new(), node_of: BTreeMap::new() };

@@ -2,6 +2,7 @@
 //! edge, and in another colour what [`super::check()`] finds fault with.
 
 mod layout;
+mod machine;
 mod words;
 
 use std::collections::BTreeMap;
@@ -30,9 +31,13 @@ text{font:11px system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-se
 const FINDINGS_MAX: usize = 8;
 
 /// An SVG picture without script, readable on light and on dark. Beyond some hundreds of hosts, domains are
-/// folded to numbers; 12,800 hosts are some hundred kilobytes.
+/// folded to numbers; 12,800 hosts are some hundred kilobytes. Of one machine alone, its sockets, PCIe switches, GPUs,
+/// NICs and links.
 #[must_use]
 pub fn svg(graph: &Graph, domains: &Domains) -> String {
+    if let Some(machine) = super::machine::only_machine(graph) {
+        return machine::svg(graph.hosts.first().map_or("", |host| host.name.as_str()), machine);
+    }
     let view = View::of(graph, domains);
     let scene = Scene::of(&view);
     let findings = check(graph, domains);
@@ -156,8 +161,8 @@ impl Picture<'_> {
         let name = self.view.host_name(host);
         let machine = self.view.graph.hosts.get(host as usize).and_then(|host| host.machine.as_ref());
         let class = match (self.class(SubjectKind::Host, name), machine) {
-            ("", Some(_)) => "ok",
-            ("", None) => "none",
+            ("", Some(machine)) if machine.device_count() > 0 => "ok",
+            ("", _) => "none",
             (class, _) => class,
         };
         let about = escaped(&words::about_host(self.view, host));

@@ -51,7 +51,8 @@ pub fn merge(tree: &Tree, live: &Machine) -> Merged {
     }
     for (index, nic) in (0..).zip(&live.nics) {
         let address = nic.pci_address.as_deref().and_then(Address::read);
-        let (name, alias, bytes_per_s) = (nic.name.clone(), nic.alias.clone(), nic.bytes_per_s);
+        let (name, alias, bytes_per_s) =
+            (nic.name.clone(), nic.alias.clone(), nic.bytes_per_s.filter(|_| !nic.is_assumed));
         let part = Part::Nic(vec![Net { name, alias, index: Some(index), bytes_per_s }]);
         placed.extend(address);
         place(&mut merged, &nic.name, address, nic.numa, part, &mut gaps);

@@ -264,7 +264,7 @@ impl Writer<'_> {
             let Port::Nic(index) = port else { continue };
             let Some(nic) = self.machine.nics.get(*index as usize) else { continue };
             let mut attributes = vec![("name", nic.name.clone()), ("dev", index.to_string())];
-            if let Some(bytes_per_s) = nic.bytes_per_s {
+            if let Some(bytes_per_s) = nic.bytes_per_s.filter(|_| !nic.is_assumed) {
                 let mb = bytes_per_s / 125_000;
                 attributes.push(("speed", mb.to_string()));
                 if mb * 125_000 != bytes_per_s || mb == 0 || mb >= u64::from(u32::MAX) {

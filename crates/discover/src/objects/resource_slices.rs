@@ -362,13 +362,8 @@ fn merge<'a>(devices: &mut Vec<Whole<'a>>, published: &Published<'a>, uuid: &str
 fn nic<'a>(published: &Published<'a>) -> (Nic, Option<&'a str>) {
     let rdma = published.first_of(&["rdmaDevice", "RDMADevice"]).filter(|name| *name != "true");
     let name = rdma.or_else(|| published.attribute("ifName")).unwrap_or(published.name());
-    let nic = Nic {
-        name: printable(name),
-        alias: None,
-        pci_address: published.pci(),
-        numa: published.numa(),
-        bytes_per_s: None,
-    };
+    let nic =
+        Nic { name: printable(name), pci_address: published.pci(), numa: published.numa(), ..Nic::default() };
     (nic, published.root())
 }
 

@@ -287,6 +287,7 @@ fn nic(place: u32, node: &Node, net: Option<&Net>) -> Nic {
         pci_address: address_of(node),
         numa: node.numa,
         bytes_per_s: net.and_then(|n| n.bytes_per_s),
+        is_assumed: false,
     }
 }
 

@@ -1,4 +1,4 @@
-//! `rocm-smi --showtopo --json` and `amd-smi topology --json`.
+//! `rocm-smi --showtopo --json` or `--csv`, and `amd-smi topology --json`.
 
 use serde_json::Value;
 
@@ -25,6 +25,24 @@ pub(super) fn read(text: &str) -> Option<Facts> {
         _ => {}
     }
     Some(facts)
+}
+
+/// `rocm-smi --showtopo --csv`: a header of names, and a line for the system and for each card.
+pub(super) fn read_csv(text: &str) -> Option<Facts> {
+    let mut lines =
+        text.lines().skip_while(|line| !line.contains("between DRM devices") || !line.contains(','));
+    let names: Vec<&str> = lines.next()?.split(',').map(str::trim).collect();
+    let mut cards = serde_json::Map::new();
+    for line in lines.take_while(|line| !line.trim().is_empty()) {
+        let mut values = line.split(',').map(str::trim);
+        let Some(card) = values.next() else { continue };
+        let pairs = names.iter().skip(1).zip(values).filter(|(_, value)| !value.is_empty());
+        let values = pairs.map(|(name, value)| ((*name).to_owned(), Value::String(value.to_owned())));
+        cards.insert(card.to_owned(), Value::Object(values.collect()));
+    }
+    let mut facts = Facts::default();
+    of_rocm_smi(&cards, &mut facts);
+    (!facts.names.is_empty()).then_some(facts)
 }
 
 /// `{"system": {"(Topology) Weight between DRM devices 0 and 1": "15", …}, "card0": {"(Topology) Numa Node": "0"}}`

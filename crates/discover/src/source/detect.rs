@@ -2,6 +2,7 @@
 
 use super::Kind;
 use crate::fabric::clos_csv;
+use crate::nic_text;
 use crate::topo_m::{self, TopoError};
 
 /// How much of a text is looked at; every kind shows what it is well before.
@@ -22,6 +23,9 @@ pub(super) fn kind(text: &str) -> Option<Kind> {
     match topo_m::parse(text) {
         Ok(_) | Err(TopoError::NoLinks { .. } | TopoError::NoRows { .. }) => return Some(Kind::TopoM),
         Err(TopoError::PeerMatrix { .. }) => return Some(Kind::PeerAccess),
+        // Its reader names the limit.
+        Err(TopoError::TooManyDevices { .. } | TopoError::TooManyNics { .. }) => return Some(Kind::TopoM),
+        Err(TopoError::TooLarge { .. }) if topo_m::parse(head).is_ok() => return Some(Kind::TopoM),
         Err(_) => {}
     }
     is_table(start).then_some(Kind::ClosCsv)
@@ -51,6 +55,9 @@ fn lines(head: &str) -> Option<Kind> {
         let line = line.to_ascii_lowercase();
         keys.iter().any(|key| line.starts_with(key))
     };
+    if any_line(|l| nic_text::nic_of(l).is_some()) {
+        return Some(Kind::Nics);
+    }
     if has("switchguid=") || has("caguid=") || (has("vendid=") && has("devid=")) {
         return Some(Kind::Ibnetdiscover);
     }
@@ -76,6 +83,7 @@ fn lines(head: &str) -> Option<Kind> {
         || has("ACCESS TABLE:")
         || has("between DRM devices")
         || (has("\"bdf\"") && has("\"link_type\""))
+        || any_line(|l| l.starts_with("gpu,") && (l.contains("link_type") || l.contains("weight")))
     {
         return Some(Kind::Rocm);
     }

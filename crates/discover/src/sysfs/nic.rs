@@ -111,8 +111,13 @@ fn add(
     }
     let address = name_of(&function);
     let numa = numa(&function, only_node);
-    let nic =
-        Nic { name: name_of(folder), alias: None, pci_address: Some(address.clone()), numa, bytes_per_s };
+    let nic = Nic {
+        name: name_of(folder),
+        pci_address: Some(address.clone()),
+        numa,
+        bytes_per_s,
+        ..Nic::default()
+    };
     let place = Place { port: Port::Nic(0), path, numa };
     seen.entry(address).or_insert_with(|| Seen { place, nic, state, weakness: weakness(&function, false) });
 }

@@ -49,6 +49,10 @@ pub(crate) fn squares(text: &str, is_name: impl Fn(&str) -> bool, gaps: &mut Vec
     for (line, text) in (1..).zip(text.lines()) {
         let words = words(text);
         let Some((first, cells)) = words.split_first() else { continue };
+        // Between the header and the rows of a Markdown table.
+        if words.iter().all(|w| w.text.bytes().all(|c| matches!(c, b'-' | b':' | b'+' | b'='))) {
+            continue;
+        }
         let row = found.last_mut().and_then(|s| Some((s.names.iter().position(|n| n == first.text)?, s)));
         let is_header = words.iter().all(|w| is_name(w.text));
         match row {

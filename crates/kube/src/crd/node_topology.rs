@@ -330,6 +330,7 @@ impl NicSpec {
             pci_address: self.pci_address.clone(),
             numa: self.numa.map(|numa| number("nics.numa", numa)).transpose()?,
             bytes_per_s: self.bytes_per_s.map(|bytes| number("nics.bytesPerS", bytes)).transpose()?,
+            is_assumed: false,
         })
     }
 }

@@ -44,13 +44,15 @@ impl Cluster {
     /// # Errors
     /// When a topology text cannot be read, or devices are busy that a node does not have.
     pub fn nodes<H: Hardware>(&self, hardware: &mut H) -> Result<Vec<Node>, BuildError<H::Error>> {
+        let node_link =
+            self.links.get(&self.levels.node).map(|link| link.bytes_per_s).filter(|bytes| *bytes > 0);
         let mut built: BTreeMap<&DeclaredHardware, Arc<Machine>> = BTreeMap::new();
         let mut nodes = Vec::with_capacity(self.nodes.len());
         for said in &self.nodes {
             let machine = match built.get(said.hardware.as_ref()) {
                 Some(known) => Arc::clone(known),
                 None => {
-                    let machine = Arc::new(said.hardware.machine(hardware).map_err(|why| {
+                    let machine = Arc::new(said.hardware.machine(hardware, node_link).map_err(|why| {
                         BuildError::Topology { node: said.name.to_string(), line: said.line, why }
                     })?);
                     built.insert(&said.hardware, Arc::clone(&machine));
@@ -104,7 +106,7 @@ impl DeclaredLink {
 }
 
 impl DeclaredHardware {
-    fn machine<H: Hardware>(&self, hardware: &mut H) -> Result<Machine, H::Error> {
+    fn machine<H: Hardware>(&self, hardware: &mut H, node_link: Option<u64>) -> Result<Machine, H::Error> {
         let mut machine = match (&self.topo, &self.devices) {
             (Some(file), _) => self.fill(hardware.topology(file)?),
             (None, Some(devices)) => uniform(devices),
@@ -112,6 +114,10 @@ impl DeclaredHardware {
         };
         machine.origin = Origin::Declared;
         set_nics(&mut machine, self.nic_bytes_per_s);
+        if let Some(all) = node_link {
+            machine.share_nic_speed(all);
+        }
+        machine.assume_nic_speeds();
         if let Some(cpu_milli) = self.cpu_milli {
             machine.cpu_milli = cpu_milli;
         } else if machine.cpu_milli == 0 {
@@ -212,7 +218,7 @@ fn set_nics(machine: &mut Machine, all_bytes_per_s: Option<u64>) {
     let each = all / (counting.len() as u64).max(1);
     for (nic, _) in counting {
         if let Some(nic) = machine.nics.get_mut(nic as usize) {
-            nic.bytes_per_s = Some(each);
+            (nic.bytes_per_s, nic.is_assumed) = (Some(each), false);
         }
     }
 }

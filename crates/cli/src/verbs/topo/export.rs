@@ -106,6 +106,19 @@ fn labelled(export: &Export) -> Result<Preset, Failure> {
     Preset::custom(pairs).map_err(|e| Failure::usage(format!("--label: {e}"), ""))
 }
 
+fn no_machine(export: &Export, graph: &Graph) -> Failure {
+    let hint = "give the output of `nvidia-smi topo -m` of the machine as well";
+    match &export.node {
+        Some(name) if graph.hosts.iter().any(|host| host.name.as_str() == name) => {
+            Failure::usage(format!("the files do not describe the machine of {name}"), hint)
+        }
+        Some(name) => {
+            Failure::not_found(format!("there is no node {name}"), "`phalanx topo show` lists the nodes")
+        }
+        None => Failure::usage("no machine is described, only hosts and switches", hint),
+    }
+}
+
 /// The one machine, or that of the node that is named.
 fn machine<'a>(export: &Export, graph: &'a Graph) -> Result<&'a Machine, Failure> {
     let named = |host: &&Host| export.node.as_ref().is_none_or(|name| host.name.as_str() == name);
@@ -117,6 +130,6 @@ fn machine<'a>(export: &Export, graph: &'a Graph) -> Result<&'a Machine, Failure
             Err(Failure::usage("there are machines of several kinds", "name one with --node"))
         }
         Some(machine) => Ok(machine),
-        None => Err(Failure::not_found("there is no such machine", "`phalanx nodes` lists the nodes")),
+        None => Err(no_machine(export, graph)),
     }
 }

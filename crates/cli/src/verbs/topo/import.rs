@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use phalanx_discover::nccl;
 use phalanx_discover::source::Kind;
-use phalanx_model::{DomainName, Graph, Host, Machine, ShapeName};
+use phalanx_model::{DomainName, Graph, Host, Machine, ShapeName, shape};
 use phalanx_spec::ClusterFile;
 use phalanx_spec::quantity::parse_memory;
 use serde::Serialize;
@@ -54,12 +55,54 @@ pub(super) fn import(session: &Session, import: &Import) -> Result<ExitCode, Fai
             "`nvidia-smi topo -m | phalanx topo import - --name node-a -o cluster.yaml`",
         ));
     }
-    let loaded = load::files(session, &import.files, &import.reading)?;
+    let mut loaded = load::files(session, &import.files, &import.reading)?;
     loaded.say_gaps(session);
     if loaded.is_machine {
         return add_node(session, import, &loaded, to.as_deref());
     }
+    declare(import, &mut loaded)?;
     write_map(session, import, &loaded, to.as_deref())
+}
+
+/// Sets on the machines of a map what the flags say. Without a machine there is nothing that they could mean.
+fn declare(import: &Import, loaded: &mut Loaded) -> Result<(), Failure> {
+    let Import { model, gpu_memory, memory, cpus, .. } = import;
+    let given = [
+        ("--model", model.is_some()),
+        ("--gpu-memory", gpu_memory.is_some()),
+        ("--memory", memory.is_some()),
+        ("--cpus", cpus.is_some()),
+    ];
+    let Some((flag, _)) = given.into_iter().find(|(_, is_given)| *is_given) else { return Ok(()) };
+    let bytes = |flag: &str, text: &Option<String>| {
+        let read = text.as_deref().map(parse_memory).transpose();
+        read.map_err(|e| Failure::usage(format!("{flag}: {e}"), ""))
+    };
+    let (gpu_memory, memory) = (bytes("--gpu-memory", gpu_memory)?, bytes("--memory", memory)?);
+    let cpus = cpus_of(import)?;
+    let mut changed = 0;
+    for host in &mut loaded.graph.hosts {
+        let Some(machine) = host.machine.as_mut().filter(|machine| !machine.devices.is_empty()) else {
+            continue;
+        };
+        let machine = Arc::make_mut(machine);
+        for device in &mut machine.devices {
+            if let Some(model) = model {
+                device.model.clone_from(model);
+            }
+            device.memory_bytes = gpu_memory.unwrap_or(device.memory_bytes);
+        }
+        machine.memory_bytes = memory.unwrap_or(machine.memory_bytes);
+        machine.cpu_milli = cpus.map_or(machine.cpu_milli, |cpus| cpus.saturating_mul(1000));
+        machine.assume_nic_speeds();
+        shape::rename(machine);
+        changed += 1;
+    }
+    if changed == 0 {
+        let message = format!("{flag} describes a machine, and the files name none with devices");
+        return Err(Failure::usage(message, "give the output of `nvidia-smi topo -m` of a host as well"));
+    }
+    Ok(())
 }
 
 fn write_map(
@@ -241,6 +284,13 @@ fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
     }
 }
 
+fn cpus_of(import: &Import) -> Result<Option<u64>, Failure> {
+    let said = import.cpus.as_ref().map(|text| text.parse::<u64>().map_err(|_| text));
+    said.transpose().map_err(|text| {
+        Failure::usage(format!("--cpus: {text:?} is no number"), "a whole number, such as 64")
+    })
+}
+
 /// The node as an item of the list `nodes`.
 fn stanza(import: &Import, name: &str, topo: &str, machine: &Machine) -> Result<String, Failure> {
     for (flag, memory) in [("--memory", &import.memory), ("--gpu-memory", &import.gpu_memory)] {
@@ -248,16 +298,7 @@ fn stanza(import: &Import, name: &str, topo: &str, machine: &Machine) -> Result<
             parse_memory(text).map_err(|e| Failure::usage(format!("{flag}: {e}"), ""))?;
         }
     }
-    let said = import.cpus.as_ref().map(|text| text.parse::<u64>().map_err(|_| text));
-    let cpus = match said.transpose() {
-        Ok(cpus) => cpus.or(Some(machine.cpu_milli / 1000).filter(|cpus| *cpus > 0)),
-        Err(text) => {
-            return Err(Failure::usage(
-                format!("--cpus: {text:?} is no number"),
-                "a whole number, such as 64",
-            ));
-        }
-    };
+    let cpus = cpus_of(import)?.or(Some(machine.cpu_milli / 1000).filter(|cpus| *cpus > 0));
     let (model, gpu_memory, memory) =
         (import.model.as_deref(), import.gpu_memory.as_deref(), import.memory.as_deref());
     let stanza = Stanza { name, topo, model, gpu_memory, cpus, memory };

@@ -93,7 +93,8 @@ fn nics(a: &Machine, b: &Machine) -> Vec<String> {
     }
     for (name, a, b) in in_both(&a, &b) {
         let speed = |bytes: &u64| format!("{} GB/s", gb_per_s(bytes / 1_000_000));
-        texts.extend(was_known(a.bytes_per_s, b.bytes_per_s, speed).map(|text| format!("{name}: {text}")));
+        let told = |nic: &Nic| nic.bytes_per_s.filter(|_| !nic.is_assumed);
+        texts.extend(was_known(told(a), told(b), speed).map(|text| format!("{name}: {text}")));
     }
     texts
 }

@@ -1,0 +1,67 @@
+//! Pictures of one machine for a browser and for Graphviz.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{machines, read};
+use phalanx_discover::map::{dot, svg};
+use phalanx_model::domains::{self, Domains};
+use phalanx_model::{Graph, Host, LevelName, Machine, NodeName, Origin};
+use proptest::prelude::*;
+
+fn alone(machine: Machine) -> (Graph, Domains) {
+    let mut host = Host::new(NodeName::new("node-1").unwrap());
+    host.machine = Some(Arc::new(machine));
+    let graph = Graph { hosts: vec![host], ..Graph::default() };
+    let rules = domains::rules(&graph, &LevelName::new("cluster").unwrap(), &[]);
+    let derived = domains::derive(&graph, &rules);
+    (graph, derived)
+}
+
+#[test]
+fn pictures_of_one_machine_show_gpus_switches_nics_and_links() {
+    let (graph, domains) = alone(read("h100-nvswitch-8.txt").machine);
+    let (graphviz, picture) = (dot(&graph, &domains), svg(&graph, &domains));
+    for text in [&graphviz, &picture] {
+        for part in ["GPU0", "GPU7", "NUMA 0", "NUMA 1", "mlx5_0", "NVLink × 18", "PCIe", "speed unknown"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+    assert_eq!(graphviz.matches("[shape=box, style=filled, fillcolor=\"#cfe8dc\"").count(), 8);
+    assert_eq!(graphviz.matches("[shape=ellipse").count(), 8);
+    assert!(graphviz.contains("i0 -- {g0 g1 g2 g3 g4 g5 g6 g7}"), "{graphviz}");
+
+    // A mesh has an edge for each pair.
+    let (graph, domains) = alone(read("v100-hcm-8.txt").machine);
+    let graphviz = dot(&graph, &domains);
+    assert!(graphviz.contains("g0 -- g3 ") && graphviz.contains("label=\"NVLink × 2\""), "{graphviz}");
+    assert!(svg(&graph, &domains).contains("<title>GPU0 to GPU3: NVLink × 2</title>"));
+}
+
+#[test]
+fn a_host_without_devices_is_not_drawn_as_one_with_them() {
+    let (graph, domains) = alone(Machine::bare(Origin::Declared));
+    let picture = svg(&graph, &domains);
+    assert!(picture.contains("<rect class=\"none\""), "{picture}");
+    assert!(
+        !picture.split("</style>").nth(1).unwrap().contains("node-1</text>\n<text class=\"n\""),
+        "{picture}"
+    );
+}
+
+proptest! {
+    #[test]
+    fn every_machine_can_be_drawn(machine in machines()) {
+        let count = machine.devices.len();
+        let (graph, domains) = alone(machine);
+        let (graphviz, picture) = (dot(&graph, &domains), svg(&graph, &domains));
+        prop_assert_eq!(graphviz.matches('{').count(), graphviz.matches('}').count());
+        prop_assert!(picture.ends_with("</svg>\n"));
+        if count > 0 {
+            prop_assert_eq!(graphviz.matches("fillcolor=\"#cfe8dc\"").count(), count);
+        }
+    }
+}
