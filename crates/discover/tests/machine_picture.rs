@@ -41,6 +41,40 @@ fn pictures_of_one_machine_show_gpus_switches_nics_and_links() {
     assert!(svg(&graph, &domains).contains("<title>GPU0 to GPU3: NVLink × 2</title>"));
 }
 
+/// `x`, `y`, `width` and `height` of the rectangles of a class.
+fn boxes(picture: &str, class: &str) -> Vec<[u32; 4]> {
+    let number = |tag: &str, name: &str| {
+        let rest = tag.split(&format!(" {name}=\"")).nth(1).unwrap();
+        rest.split('"').next().unwrap().parse::<u32>().unwrap()
+    };
+    let tags = picture.split("<rect ").skip(1).filter(|tag| tag.starts_with(&format!("class=\"{class}\"")));
+    tags.map(|tag| ["x", "y", "width", "height"].map(|name| number(tag, name))).collect()
+}
+
+#[test]
+fn every_box_is_inside_of_the_box_around_it() {
+    for name in
+        ["h100-nvswitch-8.txt", "v100-hcm-8.txt", "a100-nps4-8.txt", "pcie-8.txt", "v100-nvswitch-16.txt"]
+    {
+        let (graph, domains) = alone(read(name).machine);
+        let picture = svg(&graph, &domains);
+        let holds = |outer: &[u32; 4], inner: &[u32; 4]| {
+            (0..2).all(|i| outer[i] <= inner[i] && inner[i] + inner[i + 2] <= outer[i] + outer[i + 2])
+        };
+        let (all, sockets) = (boxes(&picture, "b\" width"), boxes(&picture, "d"));
+        assert!(all.is_empty() && !sockets.is_empty());
+        for class in ["ok", "s", "p"] {
+            let mut inner = boxes(&picture, class);
+            assert!(inner.iter().all(|b| sockets.iter().any(|s| holds(s, b))), "{name} {class}: {picture}");
+            inner.sort_unstable();
+            inner.dedup_by_key(|b| [b[0], b[1]]);
+            assert_eq!(inner.len(), boxes(&picture, class).len(), "{name}: one box lies on another");
+        }
+        // Sockets stand beside each other.
+        assert!(sockets.windows(2).all(|pair| pair[0][0] + pair[0][2] < pair[1][0]), "{name}");
+    }
+}
+
 #[test]
 fn a_host_without_devices_is_not_drawn_as_one_with_them() {
     let (graph, domains) = alone(Machine::bare(Origin::Declared));

@@ -88,6 +88,16 @@ fn ports_of_a_fabric_tell_the_speed_of_nics() {
     // What is written for the cluster file has them.
     let again = nccl::topo::parse(&nccl::write(machine)).unwrap().tree().machine().0;
     assert_eq!(gb_per_s(&again), [Some(400)]);
+    // A listing that has only some of the cables.
+    let text = fabric("4xNDR");
+    let few: String = text
+        .lines()
+        .filter(|line| !line.contains("[1](") || line.contains("mlx5_0"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let found = put_together(&[&few, &matrix()]);
+    let machine = found.reading.graph.hosts.iter().find_map(|host| host.machine.as_ref()).unwrap();
+    assert_eq!(gb_per_s(machine), [Some(400)]);
     let machine = put_together(&[&fabric("4xHDR"), &matrix()]);
     assert_eq!(gb_per_s(machine.reading.graph.hosts[0].machine.as_ref().unwrap()), [Some(200)]);
 }

@@ -179,17 +179,19 @@ impl Assembled {
 /// Speed in MB/s one way, and how many of them.
 type Cables = Vec<(u32, u16)>;
 
-/// The fastest cables are those of the NICs for collectives; others are for storage and management.
+/// The fastest cables are those of the NICs for collectives; others are for storage and management. If there are fewer
+/// cables than NICs, the other NICs are as fast: what the host has in total is its uplink.
 fn with_nic_speeds(machine: &Arc<Machine>, cables: &[(u32, u16)]) -> Arc<Machine> {
     let mut new = Machine::clone(machine);
-    let mut left = u64::try_from(machine.collective_nics().len()).unwrap_or(u64::MAX);
-    let mut mb_per_s = 0_u64;
+    let nics = u64::try_from(machine.collective_nics().len()).unwrap_or(u64::MAX);
+    let (mut used, mut mb_per_s) = (0_u64, 0_u64);
     for (speed, count) in cables {
-        let used = left.min(u64::from(*count));
-        left -= used;
-        mb_per_s = mb_per_s.saturating_add(u64::from(*speed).saturating_mul(used));
+        let more = nics.saturating_sub(used).min(u64::from(*count));
+        used += more;
+        mb_per_s = mb_per_s.saturating_add(u64::from(*speed).saturating_mul(more));
     }
-    new.share_nic_speed(mb_per_s.saturating_mul(1_000_000));
+    let each = mb_per_s.checked_div(used).unwrap_or(0);
+    new.share_nic_speed(each.saturating_mul(nics).saturating_mul(1_000_000));
     new.assume_nic_speeds();
     if new.nics == machine.nics {
         return Arc::clone(machine);

@@ -70,7 +70,7 @@ impl Drawing<'_> {
     }
 
     fn unit(&mut self, unit: &Unit, x: u32, y: u32) -> u32 {
-        let w = Self::columns(unit) * (CELL.0 + PAD) + PAD - PAD / 2;
+        let w = Self::columns(unit) * (CELL.0 + PAD);
         let h = 2 * (CELL.1 + PAD) + LINE + PAD / 2;
         if unit.devices.len() + unit.nics.len() > 1 {
             let label = escaped(&self.inside.pcie_text(unit));
