@@ -703,7 +703,8 @@ fn flags_of_a_machine_apply_beside_a_fabric_or_are_refused() {
     }
     // `links: node:` says what all NICs of a node carry.
     let file = std::fs::read_to_string(format!("{dir}/c.yaml")).unwrap();
-    std::fs::write(format!("{dir}/c.yaml"), format!("{file}links: {{node: {{bandwidth: 1600Gb/s}}}}\n")).unwrap();
+    std::fs::write(format!("{dir}/c.yaml"), format!("{file}links: {{node: {{bandwidth: 1600Gb/s}}}}\n"))
+        .unwrap();
     let shown: Value =
         serde_json::from_str(&fake.run(&format!("topo show {dir}/c.yaml -o json")).out).unwrap();
     assert_eq!(shown["nodes"][0]["machine"]["nics"][0]["bytes_per_s"].as_u64(), Some(25_000_000_000));

@@ -111,3 +111,23 @@ fn volcano_is_read_as_it_was_written() {
         assert!(!written.contains("name: block-") && !written.contains("of-"), "{written}");
     }
 }
+
+/// Objects of one name would replace each other.
+#[test]
+fn hyper_nodes_of_equal_domains_have_names_of_their_own() {
+    let text = "SwitchName=top Switches=a,b\nSwitchName=a Switches=x,leaf-x\nSwitchName=b Switches=X,n1\n\
+                SwitchName=x Nodes=n1\nSwitchName=leaf-x Nodes=n2\nSwitchName=X Nodes=n3\nSwitchName=n1 Nodes=n4\n\
+                SwitchName=n1 Nodes=n5\n";
+    let reading = slurm_conf::parse(text).unwrap();
+    let domains = derived(&reading);
+    let levels = Levels::new(domains.levels.clone(), level("node"));
+    let (named, _) = of_nodes(&levels, &to_nodes(&reading.graph, &domains), &CostTable::default());
+    let written = hyper_nodes::to_volcano(&named, &domains.levels);
+    let again = topologies::parse(&written).unwrap();
+    let mut names: Vec<&str> = again.hyper_nodes.iter().map(|h| h.name.as_str()).collect();
+    names.sort_unstable();
+    let count = names.len();
+    names.dedup();
+    assert_eq!(names.len(), count, "{written}");
+    assert_eq!(paths(&hyper_nodes::place(&again.hyper_nodes, None)), paths(&reading), "{written}");
+}

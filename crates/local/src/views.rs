@@ -440,3 +440,39 @@ pub(crate) fn topology(engine: &Engine, map: &Map) -> TopologyView {
 pub(crate) fn size_of(engine: &Engine, gang: GangId) -> u32 {
     engine.gang(gang).map_or(0, |r| u32::try_from(r.members.len()).unwrap_or(u32::MAX))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use phalanx_model::{Device, LevelName, Machine, Nic, Origin, Slot};
+
+    use super::*;
+
+    #[test]
+    fn a_prediction_over_nodes_says_which_speed_is_assumed() {
+        let node = |name: &str, model: &str, bytes_per_s: Option<u64>| {
+            let mut machine = Machine::bare(Origin::Declared);
+            machine.devices = vec![Device { model: model.to_owned(), ..Device::default() }];
+            machine.nics = vec![Nic { bytes_per_s, ..Nic::default() }];
+            machine.assume_nic_speeds();
+            Node::new(NodeName::new(name).unwrap(), Vec::new(), Arc::new(machine))
+        };
+        let said = |nodes: &[Node]| {
+            let slot = |(rank, node): (u32, &Node)| Slot {
+                rank,
+                node: node.name.clone(),
+                devices: phalanx_model::DeviceMask::one(0),
+                part: None,
+            };
+            let slots = (0..).zip(nodes).map(slot).collect();
+            assumed_speed(nodes, &Placement { slots, level: LevelName::new("node").unwrap() })
+        };
+        let known = || node("a", "NVIDIA B200", Some(50_000_000_000));
+        assert_eq!(said(&[known(), node("b", "NVIDIA B200", None)]), "; NICs assumed to have 400 Gb/s");
+        assert_eq!(said(&[known(), node("b", "", None)]), "; NICs assumed to have 100 Gb/s");
+        assert_eq!(said(&[known(), node("b", "", Some(1))]), "");
+        // Inside of one node no NIC counts.
+        assert_eq!(said(&[node("b", "", None)]), "");
+    }
+}

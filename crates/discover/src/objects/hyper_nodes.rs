@@ -432,13 +432,23 @@ impl<'a> Names<'a> {
         }
         // A node of this name would be taken for the member that is meant.
         let nodes: BTreeSet<&str> = graph.hosts.iter().map(|host| host.name.as_str()).collect();
-        let name = |(level, domain): (&'a LevelName, &'a DomainName)| {
+        let is_free = |own: &str| count.get(own) == Some(&1) && !nodes.contains(own);
+        let mut used: BTreeSet<String> = count.keys().filter(|own| is_free(own)).cloned().collect();
+        let mut found = BTreeMap::new();
+        for (level, domain) in all {
             let own = object_name(domain.as_str());
-            let is_free = count.get(&own) == Some(&1) && !nodes.contains(own.as_str());
-            let name = if is_free { own } else { object_name(&format!("{level}-{domain}")) };
-            ((level, domain), name)
-        };
-        Self(all.into_iter().map(name).collect())
+            if is_free(&own) {
+                found.insert((level, domain), own);
+                continue;
+            }
+            let first = object_name(&format!("{level}-{domain}"));
+            let others = (2..=u32::MAX).map(|number| format!("{first}-{number}"));
+            let is_new = |name: &String| !used.contains(name) && !nodes.contains(name.as_str());
+            let name = std::iter::once(first.clone()).chain(others).find(is_new).unwrap_or(first.clone());
+            used.insert(name.clone());
+            found.insert((level, domain), name);
+        }
+        Self(found)
     }
 
     fn of_domain(&self, level: &LevelName, domain: &DomainName) -> String {
@@ -451,7 +461,7 @@ fn domain<'a>(host: &'a Host, level: &LevelName) -> Option<&'a DomainName> {
 }
 
 /// Whether Kubernetes accepts a text as the value of a label.
-fn is_label(text: &str) -> bool {
+pub(super) fn is_label(text: &str) -> bool {
     let good = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.');
     let ends = |c: char| c.is_ascii_alphanumeric();
     text.len() <= 63 && text.bytes().all(good) && text.starts_with(ends) && text.ends_with(ends)

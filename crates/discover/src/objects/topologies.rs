@@ -122,8 +122,9 @@ pub fn to_kueue(name: &str, preset: &Preset) -> String {
     let levels: Vec<_> = preset.levels.iter().filter(|level| !level.keys.is_empty()).collect();
     let keys = levels.iter().filter_map(|level| level.keys.first()).map(String::as_str);
     let mut labels = String::new();
-    for (at, level) in levels.iter().enumerate() {
-        labels.push_str(if at == 0 { "  labels:\n" } else { "" });
+    let named = levels.iter().enumerate().filter(|(_, level)| hyper_nodes::is_label(level.level.as_str()));
+    for (at, level) in named {
+        labels.push_str(if labels.is_empty() { "  labels:\n" } else { "" });
         labels.push_str(&format!("    {LEVEL_LABEL}{at}: {:?}\n", level.level.as_str()));
     }
     let mut text = format!(
