@@ -146,9 +146,52 @@ c,60000,600000,,8
     let report: Value = serde_json::from_str(&memory.text("r.json")).unwrap();
     assert!(report["policies"].as_array().unwrap().iter().all(|policy| policy["metrics"]["ended"] == 3));
     let wrong = memory.said(&format!("{line} --limits some")).unwrap_err().to_string();
-    assert!(wrong.contains("none of obey, none"), "{wrong}");
+    assert!(wrong.contains("none of obey, none, stretch"), "{wrong}");
     let wrong = memory.said(&format!("{line} --per-job j.xls")).unwrap_err().to_string();
     assert!(wrong.contains(".csv nor .jsonl"), "{wrong}");
+}
+
+/// `far` finds half of each node free. Its limit ends it there, unless limits stretch with the slowdown. `over` is not
+/// slower anywhere, so its limit ends it all the same.
+#[test]
+fn limits_stretch_with_the_predicted_slowdown() {
+    let (short, long) = ("60000,", "360000000,800000000");
+    let half = |at: u32| format!("half-{at},{at},{},4\n", if at.is_multiple_of(2) { short } else { long });
+    let halves: String = (0..8).map(half).collect();
+    let trace = format!(
+        "id,submit_ms,run_ms,limit_ms,gpus\n{halves}far,600000,3600000,3900000,16\nover,700000,3600000,3600000,4\n"
+    );
+    let files = BTreeMap::from([("t.csv".to_owned(), trace.into())]);
+    let mut memory = Memory { files, ..Memory::default() };
+    let line = "compare --trace t.csv --cluster 2x2x8 --policies best-fit,phalanx --traffic 0.5 --checkpoint-cost 20s \
+                --per-job j.csv";
+    for (limits, far) in [("", "killed"), ("--limits stretch", "completed")] {
+        memory.said(&format!("{line} {limits}")).unwrap();
+        let jobs = memory.text("j.csv");
+        for policy in ["best-fit", "phalanx"] {
+            assert!(jobs.contains(&format!("\n{policy},far,,16,{far},")), "{limits}: {jobs}");
+            assert!(jobs.contains(&format!("\n{policy},over,,4,killed,")), "{limits}: {jobs}");
+        }
+    }
+    let told = "stretched under all policies: the time limits of 6 jobs";
+    assert!(memory.printed.contains(told), "{}", memory.printed);
+}
+
+/// The world and all its policies count whole devices: the report says how much that adds to a trace of shares.
+#[test]
+fn shares_of_gpus_that_count_as_whole_are_reported() {
+    let trace = "\
+name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time
+whole,1000,1024,1,1000,,LS,Succeeded,0,3600,0
+half,1000,1024,1,500,,LS,Succeeded,0,3600,0
+fifth,1000,1024,1,200,,LS,Succeeded,0,3600,0
+";
+    let files = BTreeMap::from([("t.csv".to_owned(), trace.into())]);
+    let mut memory = Memory { files, ..Memory::default() };
+    memory.said("run --trace t.csv --format openb --cluster 1x1x8").unwrap();
+    let told = "not modelled: 2 jobs ask for shares of GPUs, and get whole GPUs under every policy: 2.0 GPU-h where they ask \
+                for 0.7";
+    assert!(memory.printed.contains(told), "{}", memory.printed);
 }
 
 #[test]

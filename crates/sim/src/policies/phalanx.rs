@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use phalanx_engine::{Config, Engine, Placer};
 use phalanx_model::{
     Advisory, Change, Epoch, Exit, FailureClass, Gang, GangId, Input, Job as Submission, JobId, JobName,
-    MemberId, Node, Order, Outcome, Owner, Placement, Policy, Preempt, PreemptMode, Queue, QueueName, Retry,
-    Settings, Stop, Timestamp, Traffic, Turn,
+    JobUpdate, MemberId, Node, Order, Outcome, Owner, Placement, Policy, Preempt, PreemptMode, Queue,
+    QueueName, Retry, Settings, Stop, Timestamp, Traffic, Turn,
 };
 use phalanx_spec::Preset;
 
@@ -170,7 +170,7 @@ impl Phalanx {
     }
 
     /// Answers every order of the last step, and says what the world has to do for it.
-    fn answer(&mut self, cluster: &Machines, acts: &mut Vec<Act>) {
+    fn answer(&mut self, view: &View<'_>, acts: &mut Vec<Act>) {
         let out = std::mem::take(&mut self.out);
         for effect in &out.effects {
             self.facts.push(Input::EffectDone { effect: effect.id });
@@ -180,7 +180,14 @@ impl Phalanx {
                 Order::StartMembers { placement, .. } => {
                     let ranks = u32::try_from(placement.slots.len()).unwrap_or(u32::MAX);
                     self.attempts.insert(job, (attempt, ranks));
-                    acts.push(Act::Start { job, place: place(cluster, placement) });
+                    let place = place(view.cluster, placement);
+                    if let Some(limit_ms) = view.stretched_limit_ms(job, &place) {
+                        let later_ms = later_ms(&view.jobs[job], self.starts_ms);
+                        let time_limit_ms = Some(limit_ms.saturating_add(later_ms));
+                        let update = JobUpdate { time_limit_ms, ..JobUpdate::default() };
+                        self.facts.push(Input::JobUpdated { job: gang.job, update });
+                    }
+                    acts.push(Act::Start { job, place });
                     self.facts
                         .extend(members(gang, attempt, ranks).map(|member| Input::MemberReady { member }));
                 }
@@ -259,7 +266,7 @@ impl Scheduler for Phalanx {
     fn decide(&mut self, view: &View<'_>, acts: &mut Vec<Act>) -> Option<u64> {
         for _ in 0..STEPS_MAX {
             let wake = self.step(view.now);
-            self.answer(view.cluster, acts);
+            self.answer(view, acts);
             if self.facts.is_empty() && wake.is_none_or(|at| at > view.now) {
                 return wake;
             }
@@ -289,14 +296,18 @@ fn members(gang: GangId, attempt: u32, ranks: u32) -> impl Iterator<Item = Membe
 /// Lost nodes do not count against a job, and it makes way as often as it has to. The world ends it at its time limit, as
 /// under every policy: the engine's own limit is so much later that it does not even announce it before.
 fn policy(job: &Job, starts_ms: u64) -> Policy {
-    let later_ms = job.start_ms.unwrap_or(0).saturating_add(starts_ms) + LEAD_MS;
     Policy {
-        time_limit_ms: job.limit_ms.map(|limit_ms| limit_ms.saturating_add(later_ms)),
+        time_limit_ms: job.limit_ms.map(|limit_ms| limit_ms.saturating_add(later_ms(job, starts_ms))),
         stop: Stop { advisory: Some(Advisory { signal: 10, lead_ms: LEAD_MS }), grace_ms: LEAD_MS },
         retry: Retry { max: 1_000, on: vec![FailureClass::Node], backoff_ms: 1_000, backoff_max_ms: 1_000 },
         preempt: Preempt { mode: PreemptMode::Requeue, is_pinned: false },
         ..Policy::default()
     }
+}
+
+/// How much later than the world the engine itself would end a job at its time limit.
+fn later_ms(job: &Job, starts_ms: u64) -> u64 {
+    job.start_ms.unwrap_or(0).saturating_add(starts_ms) + LEAD_MS
 }
 
 /// The parts of a placement by node.

@@ -7,6 +7,8 @@ use phalanx_model::DeviceMask;
 
 use super::crossings::Crossings;
 use super::losses::{InVain, Speed};
+use super::progress::slowdown;
+use super::state::stretched;
 use super::{
     Act, Due, JobOutcome, Outcome, Part, Phase, Place, Replay, Sample, StartCost, State, View, gpus_of,
 };
@@ -138,6 +140,7 @@ impl<'a> Books<'a> {
             is_up: &self.is_up,
             states: &self.states,
             progress: self.replay.progress,
+            settings: &self.replay.settings,
         }
     }
 
@@ -322,10 +325,13 @@ impl<'a> Books<'a> {
         let outcome = &mut self.outcomes[job];
         let worked_ms = self.states[job].held_ms.saturating_sub(outcome.starting_ms);
         outcome.starting_ms += starts_ms;
+        let stretch = self.stretch(job, &place);
         let limit_ms = self.replay.jobs[job].limit_ms;
         let state = &mut self.states[job];
-        state.limit_at =
-            limit_ms.map(|ms| (self.now + starts_ms).saturating_add(ms.saturating_sub(worked_ms)));
+        state.stretch = stretch;
+        let used_ms = if self.replay.settings.stretches_limits { state.limit_used_ms } else { worked_ms };
+        let left_ms = limit_ms.map(|ms| stretched(ms.saturating_sub(used_ms), stretch));
+        state.limit_at = left_ms.map(|ms| (self.now + starts_ms).saturating_add(ms));
         state.phase = Phase::Running;
         state.place = place;
         state.since_ms = self.now;
@@ -333,6 +339,15 @@ impl<'a> Books<'a> {
         (state.saved, state.saved_ms) = (state.done, state.counted_ms);
         self.cross(job, true);
         self.rate(job);
+    }
+
+    /// How far the time limit of a job stretches on a place.
+    fn stretch(&self, job: usize, place: &[Part]) -> f64 {
+        let Replay { settings, progress, cluster, .. } = *self.replay;
+        if !settings.stretches_limits {
+            return 1.0;
+        }
+        slowdown(progress, job, &self.replay.jobs[job], place, cluster, self.states[job].done)
     }
 
     /// A job sends across the uplinks of its place from now on, or no longer, and others have less of them, or more.
@@ -392,8 +407,13 @@ impl<'a> Books<'a> {
     /// Its devices are free, and the time that it had them is counted.
     fn give_back(&mut self, job: usize) {
         self.cross(job, false);
+        let limit_ms = self.replay.jobs[job].limit_ms;
         let state = &mut self.states[job];
         state.run += 1;
+        if let (Some(at), Some(limit_ms)) = (state.limit_at, limit_ms) {
+            let left_ms = unstretched(at.saturating_sub(self.now), state.stretch);
+            state.limit_used_ms = state.limit_used_ms.max(limit_ms.saturating_sub(left_ms));
+        }
         let place = std::mem::take(&mut state.place);
         let held_ms = self.now - state.since_ms;
         state.held_ms += held_ms;
@@ -507,6 +527,17 @@ impl<'a> Books<'a> {
             makespan_ms: last - first,
         }
     }
+}
+
+/// So much of a stretched time limit as a part of the limit itself, rounded down.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "exact below 2^53 ms, and saturates"
+)]
+fn unstretched(ms: u64, slowdown: f64) -> u64 {
+    if slowdown <= 1.0 { ms } else { (ms as f64 / slowdown).floor() as u64 }
 }
 
 /// When the work until the end of the rate is done; nothing for a job that does not get on.

@@ -108,6 +108,8 @@ pub struct Settings {
     pub checkpoint_every_ms: Option<u64>,
     /// What of that time they stand still for it.
     pub checkpoint_ms: u64,
+    /// A time limit stretches with the slowdown that is predicted for the place of each run.
+    pub stretches_limits: bool,
 }
 
 /// Something happens to a node, whatever the policy does.

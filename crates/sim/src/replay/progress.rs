@@ -61,3 +61,21 @@ impl Progress for Recorded {
         Some(of.work)
     }
 }
+
+/// How many times as long as at its best place a job is predicted to take on a place, at least 1. Devices that it lacks
+/// and jobs that share its uplinks do not count.
+pub(super) fn slowdown(
+    progress: &dyn Progress,
+    job: usize,
+    of: &Job,
+    place: &[Part],
+    cluster: &Machines,
+    done: f64,
+) -> f64 {
+    let per_ms = progress.rate(job, of, place, cluster, done).per_ms;
+    let Some(alone_ms) = progress.alone_ms(job, of).filter(|alone_ms| *alone_ms > 0.0 && per_ms > 0.0) else {
+        return 1.0;
+    };
+    let best = of.work / alone_ms * f64::from(super::gpus_of(place)) / f64::from(of.gpus.max(1));
+    (best / per_ms).max(1.0)
+}

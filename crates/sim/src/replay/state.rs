@@ -3,6 +3,7 @@
 use phalanx_model::DeviceMask;
 
 use super::losses::Speed;
+use super::progress::slowdown;
 use super::{Job, Machines, Part, Place, Progress};
 
 /// Where a job stands.
@@ -39,6 +40,9 @@ pub struct State {
     pub(super) saved_ms: u64,
     /// When its time limit ends its present run.
     pub(super) limit_at: Option<u64>,
+    /// The slowdown that stretches the limit of its present run, and the part of the limit that earlier runs used.
+    pub(super) stretch: f64,
+    pub(super) limit_used_ms: u64,
     /// Counts changes of its run.
     pub(super) run: u32,
     /// Time with devices before its present run, and the same by device.
@@ -62,6 +66,7 @@ pub struct View<'a> {
     pub is_up: &'a [bool],
     pub(super) states: &'a [State],
     pub(super) progress: &'a dyn Progress,
+    pub(super) settings: &'a super::Settings,
 }
 
 impl<'a> View<'a> {
@@ -105,6 +110,14 @@ impl<'a> View<'a> {
         let state = &self.states[job];
         let now = u64::from(super::gpus_of(&state.place)) * (self.now.saturating_sub(state.since_ms));
         state.held_gpu_ms + if self.is_running(job) { now } else { 0 }
+    }
+
+    /// The time limit of a job in a run on this place, where time limits stretch with the predicted slowdown.
+    #[must_use]
+    pub fn stretched_limit_ms(&self, job: usize, place: &[Part]) -> Option<u64> {
+        let of = &self.jobs[job];
+        let limit_ms = of.limit_ms.filter(|_| self.settings.stretches_limits)?;
+        Some(stretched(limit_ms, slowdown(self.progress, job, of, place, self.cluster, self.done(job))))
     }
 
     /// Work per millisecond that a job would do from here with all that it asks for on nodes of one model; 0 where it
@@ -187,4 +200,15 @@ impl State {
         }
         (self.done + self.rate * now.saturating_sub(self.counted_ms) as f64).min(self.until)
     }
+}
+
+/// So much of a time limit on a place where all takes so many times as long, rounded up.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "exact below 2^53 ms, and saturates"
+)]
+pub(super) fn stretched(limit_ms: u64, slowdown: f64) -> u64 {
+    if slowdown <= 1.0 { limit_ms } else { (limit_ms as f64 * slowdown).ceil() as u64 }
 }

@@ -72,7 +72,8 @@ The world:
   --traffic X       part of its time that a job of 2 GPUs or more communicates at the best place, as 0.3; farther places are
                     slower by the cost model; without it places do not matter
   --limits WHAT     of jobs whose trace has time limits: `obey`, a job is ended at its limit whoever the policy is, and has
-                    failed; `none`, nobody knows of limits; without it obey
+                    failed; `none`, nobody knows of limits; `stretch`, as `obey`, with limits that are longer by the
+                    slowdown that is predicted for the place of a run (see --traffic); without it obey
   --checkpoint-cost TIME  what of that time they stand still for it; without it 0s
   --share-links     jobs that send across the same uplinks at a time share them; without it uplinks are taken to be full
   --mtbf TIME       mean time until a node is lost, or whose: `llama3` (264 days), `rsc1` (154 days); without it none is

@@ -18,7 +18,7 @@ const REPAIR_MS: u64 = 4 * 3_600_000;
 const SLOW_MS: u64 = 3_600_000;
 const SLOW_TIMES_MILLI: u32 = 3_000;
 /// What `--limits` may say.
-const LIMITS: [&str; 2] = ["obey", "none"];
+const LIMITS: [&str; 3] = ["obey", "none", "stretch"];
 /// Of a GPU-hour, in thousandths: what is reckoned with where nobody says.
 const PRICE_MILLI: u64 = 2_500;
 /// What is modelled beside the cluster.
@@ -60,16 +60,17 @@ impl World {
             let error = "--share-links: jobs send nothing; say how much with --traffic";
             return Err(CommandError::Usage(error.to_owned()));
         }
-        let obeys_limits = match words.take("--limits") {
-            None | Some("obey") => true,
-            Some("none") => false,
+        let (obeys_limits, stretches_limits) = match words.take("--limits") {
+            None | Some("obey") => (true, false),
+            Some("none") => (false, false),
+            Some("stretch") => (true, true),
             Some(other) => {
                 let error = format!("--limits: {other:?} is none of {}", LIMITS.join(", "));
                 return Err(CommandError::Usage(error));
             }
         };
         Ok(Self {
-            settings,
+            settings: Settings { stretches_limits, ..settings },
             traffic_milli,
             shares_links,
             obeys_limits,
@@ -152,10 +153,7 @@ impl World {
             told.push(format!("drawn: each node is {times} times as slow for {lasts} after {every} on the average; no policy is told"));
         }
         self.tell_limits(trace, jobs, policies, &mut told);
-        let shared = trace.jobs.iter().filter(|job| job.gpu_milli < 1_000).count();
-        if shared > 0 {
-            told.push(format!("not modelled: {shared} jobs take parts of GPUs, and get whole ones"));
-        }
+        told.extend(shares_that_count_as_whole(trace));
         let left_out = trace.jobs.len().saturating_sub(jobs.len());
         if left_out > 0 {
             told.push(format!("left out: {left_out} jobs without GPUs or without a known run time"));
@@ -171,6 +169,10 @@ impl World {
         let limited = trace.jobs.iter().filter(|job| job.limit_ms.is_some()).count();
         match (limited, self.obeys_limits) {
             (0, _) => {}
+            (_, true) if self.settings.stretches_limits => told.push(format!(
+                "stretched under all policies: the time limits of {limited} jobs, in each run by the slowdown that the cost \
+                 model predicts for the place; a job that has run so long is ended, and failed"
+            )),
             (_, true) => told.push(format!(
                 "obeyed under all policies: the time limits of {limited} jobs; a job that has run so long is ended, and failed"
             )),
@@ -225,6 +227,25 @@ fn faults(
         slow_every_ms: every(words, "--slow-every")?,
         slow_ms: words.take_ms("--slow-for")?.unwrap_or(SLOW_MS),
         slow_times_milli,
+    })
+}
+
+/// That places here are whole devices, and what that adds to the work of a trace whose jobs ask for shares of devices.
+#[expect(clippy::cast_precision_loss, reason = "for a reader, with one decimal")]
+fn shares_that_count_as_whole(trace: &Trace) -> Option<String> {
+    let shared =
+        || trace.jobs.iter().filter(|job| job.gpu_milli < 1_000 && job.gpus > 0 && job.run_ms.is_some());
+    let jobs = shared().count();
+    let whole: f64 = shared().map(|job| f64::from(job.gpus) * job.run_ms.unwrap_or(0) as f64).sum();
+    let asked: f64 = shared().map(|job| job.gpu_time() as f64 / 1_000.0).sum();
+    let hours = |gpu_ms: f64| gpu_ms / 3_600_000.0;
+    (jobs > 0).then(|| {
+        format!(
+            "not modelled: {jobs} jobs ask for shares of GPUs, and get whole GPUs under every policy: {:.1} GPU-h where they \
+             ask for {:.1}",
+            hours(whole),
+            hours(asked)
+        )
     })
 }
 
