@@ -22,6 +22,7 @@ use crate::tables::{Table, number};
 
 const TRAFFIC_MILLI: u32 = 50;
 const SETTINGS: Settings = Settings {
+    stretches_limits: false,
     start_ms: 10_000,
     restore_ms: 10_000,
     start_cost: phalanx_sim::replay::StartCost::AtStart,

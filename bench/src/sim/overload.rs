@@ -20,6 +20,7 @@ use serde::Serialize;
 use crate::tables::{Table, number};
 
 const SETTINGS: Settings = Settings {
+    stretches_limits: false,
     start_ms: 30_000,
     restore_ms: 30_000,
     start_cost: StartCost::AtStart,
