@@ -313,7 +313,8 @@ pub(crate) struct JobArgs {
     /// Wait until somebody releases it.
     #[arg(long, help_heading = "Queueing")]
     pub(crate) hold: bool,
-    /// Wait for the end of a job: `12`, `12:failure`, `12:any`; given several times: for all of these.
+    /// Wait for the end of a job: `12`, `12:failure`, `12:any`, and on one machine `train` for the newest job of that name;
+    /// given several times: for all of these.
     #[arg(long, value_name = "JOB[:END]", value_delimiter = ',', help_heading = "Queueing")]
     pub(crate) after: Vec<String>,
     /// Start no earlier: `2026-12-01T08:00Z`, or `+2h` from now.

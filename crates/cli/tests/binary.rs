@@ -797,3 +797,18 @@ fn a_daemon_that_dies_at_once_says_why() {
     assert!(run.err.starts_with("error: the daemon did not start"), "{}", run.err);
     assert!(run.err.contains("no such field") && run.err.contains("bad.yaml:2"), "{}", run.err);
 }
+
+#[test]
+fn a_job_to_wait_for_may_be_named() {
+    let fake = Fake::start(world);
+    let run = fake.run("submit --after train:any,12 -- x");
+    assert_eq!(run.code, 0, "{}", run.err);
+    let submitted = fake.asked().into_iter().find_map(|verb| match verb {
+        Verb::Submit { job, .. } => Some(job),
+        _ => None,
+    });
+    let after = submitted.unwrap().turn.after;
+    assert_eq!(after.iter().map(|after| after.job).collect::<Vec<_>>(), [views::running().id, JobId(12)]);
+    let run = fake.run("submit --after nope -- x");
+    assert_eq!((run.code, run.err.contains("no job nope")), (66, true), "{}", run.err);
+}

@@ -30,7 +30,7 @@ pub(super) fn submit(session: &Session, submit: Submit) -> Result<ExitCode, Fail
         let hint = "say --to kubernetes; on one machine a job runs as a process";
         return Err(Failure::usage("--image is for clusters", hint));
     }
-    let submission = Submission::read(job)?;
+    let submission = read(session, job)?;
     if dry_run {
         return preview(session, &submission.job);
     }
@@ -43,9 +43,31 @@ pub(super) fn submit(session: &Session, submit: Submit) -> Result<ExitCode, Fail
     Ok(ExitCode::SUCCESS)
 }
 
+/// The job as it is written, with the numbers of the jobs that it waits for by name.
+fn read(session: &Session, mut job: JobArgs) -> Result<Submission, Failure> {
+    for after in &mut job.after {
+        *after = by_number(session, after)?;
+    }
+    Submission::read(job)
+}
+
+/// `train:any` with the number of the job that `train` means now: the newest unfinished job of that name, else the newest.
+fn by_number(session: &Session, after: &str) -> Result<String, Failure> {
+    let (name, end) = after.find(':').map_or((after, ""), |at| after.split_at(at));
+    let is_number = name.trim().bytes().all(|byte| byte.is_ascii_digit());
+    // Of what is no name either, the reader of the flag says what is wrong.
+    if is_number {
+        return Ok(after.to_owned());
+    }
+    let Answer::Job(known) = session.ask(Ask::Get { job: JobRef::Name(name.trim().to_owned()) })? else {
+        return Err(Failure::unexpected());
+    };
+    Ok(format!("{}{end}", known.id))
+}
+
 /// Submits a job that somebody will sit at.
 pub(super) fn begin(session: &Session, job: JobArgs) -> Result<JobId, Failure> {
-    let submitted = hand_over(session, Submission::read(job)?)?;
+    let submitted = hand_over(session, read(session, job)?)?;
     session.out.note(sentence(&submitted, false).trim_end());
     Ok(submitted.job)
 }
@@ -55,7 +77,7 @@ pub(super) fn run(session: &Session, run: Run) -> Result<ExitCode, Failure> {
         return terminal::run(session, run.job);
     }
     let interrupt = if run.detach_on_interrupt { Interrupt::Leave } else { Interrupt::Cancel };
-    let submission = Submission::read(run.job)?;
+    let submission = read(session, run.job)?;
     let ranks = submission.job.gangs.iter().map(Gang::member_count).max().unwrap_or(1);
     // Before the job exists, so that no Ctrl-C can fall between the two.
     let interrupts = follow::block_interrupts();
