@@ -135,8 +135,6 @@ pub(crate) struct Daemon {
     pub(crate) unknown: UnknownUse,
     pub(crate) access: Policy,
     pub(crate) is_root: bool,
-    /// This program, of which shims and keepers are made.
-    pub(crate) exe: PathBuf,
     next_job: AtomicU64,
 }
 
@@ -244,7 +242,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
 
     let hands = Hands {
         paths: paths.clone(),
-        shim_exe: exe.clone(),
+        shim_exe: exe,
         isolation: options.isolation.clone(),
         limits,
         engine: engine.clone(),
@@ -274,7 +272,6 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         unknown,
         access: Policy::of(&facts),
         is_root: nix::unistd::geteuid().is_root(),
-        exe,
         next_job: AtomicU64::new(next_job),
     });
     let pumping = threads::vital("pump", move || pump.run()).map_err(no_thread)?;

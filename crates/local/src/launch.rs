@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use nix::unistd::geteuid;
 use phalanx_model::{GangId, Job, JobId, MemberId, Node, NodeName, Owner, Placement, SecretSource, Slot};
-use phalanx_node::{IsolationChoice, MemberSpec, Secret};
+use phalanx_node::{IsolationChoice, MemberSpec, Secret, THIS_PROGRAM};
 
 use crate::Paths;
 use crate::env::{Attempt, CHECKPOINTED, launcher};
@@ -117,9 +117,9 @@ pub(crate) fn member_spec(
     let member = MemberId { gang: start.gang, attempt: start.attempt, rank };
     let holds_slots = rank < gang.size && launcher(gang).is_some_and(|launcher| launcher != rank);
     let argv = if holds_slots {
-        placeholder(by.shim_exe)
+        placeholder()
     } else if terminal::rank(gang) == Some(rank) {
-        terminal::of_rank(by.shim_exe, &paths.terminals(member), program.argv.clone())
+        terminal::of_rank(&paths.terminals(member), program.argv.clone())
     } else {
         program.argv.clone()
     };
@@ -182,8 +182,8 @@ fn limits_of(attempt: &Attempt<'_>, rank: u32, limits: &Limits) -> RankLimits {
 }
 
 /// A rank that only holds its slots while the launcher runs.
-fn placeholder(shim_exe: &Path) -> Vec<String> {
-    vec![shim_exe.display().to_string(), "__hold".to_owned()]
+fn placeholder() -> Vec<String> {
+    vec![THIS_PROGRAM.to_owned(), "__hold".to_owned()]
 }
 
 /// Unique on this machine.

@@ -30,15 +30,15 @@ pub(crate) fn make_dir(dir: &Path, uid: u32, gid: u32) -> io::Result<()> {
 }
 
 /// What starts the program of a rank in a terminal.
-pub(crate) fn of_rank(exe: &Path, dir: &Path, argv: Vec<String>) -> Vec<String> {
+pub(crate) fn of_rank(dir: &Path, argv: Vec<String>) -> Vec<String> {
     let (dir, name) = (dir.to_owned(), RANK.to_owned());
-    Ask { dir, name, surface: Surface::Terminal, life: Life::Rank, term: None, argv }.words(exe)
+    Ask { dir, name, surface: Surface::Terminal, life: Life::Rank, term: None, argv }.words()
 }
 
 /// What starts a command beside a rank.
-pub(crate) fn beside(exe: &Path, place: &TerminalView, ask: &ExecAsk) -> Vec<String> {
+pub(crate) fn beside(place: &TerminalView, ask: &ExecAsk) -> Vec<String> {
     let surface = if ask.terminal.is_some() { Surface::Terminal } else { Surface::Pipes };
     let (dir, name) = (place.dir.clone(), place.name.clone());
     let (term, argv) = (ask.terminal.clone(), ask.argv.clone());
-    Ask { dir, name, surface, life: Life::Client, term, argv }.words(exe)
+    Ask { dir, name, surface, life: Life::Client, term, argv }.words()
 }

@@ -19,6 +19,10 @@ pub mod terminal;
 /// Discovery, for worlds that read machines.
 pub use phalanx_discover as discover;
 
+/// The program of a shim, by a path that leads to it for a rank of any user: wherever the program lies, and if a newer
+/// version stands in its place.
+pub const THIS_PROGRAM: &str = "/proc/self/exe";
+
 pub use isolation::{Isolation, Limits};
 pub use member::{
     AdoptError, BesideError, Events, Found, Handle, HandleError, Inspected, IsolationChoice, MemberSpec,

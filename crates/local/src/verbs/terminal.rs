@@ -60,7 +60,7 @@ pub(super) fn exec(daemon: &Daemon, peer: &Peer, wanted: &JobRef, ask: &ExecAsk)
     let place = view_of(daemon, &view, member, name.clone());
     let gid = view.job.as_ref().map_or(0, |job| job.owner.gid);
     terminal::make_dir(&place.dir, view.uid, gid).map_err(|e| not_started(&view, rank, &e))?;
-    let argv = terminal::beside(&daemon.exe, &place, ask);
+    let argv = terminal::beside(&place, ask);
     let begun = match adopt(&daemon.paths.member(member)) {
         Ok(Found::Alive(mut shim)) => {
             shim.run_beside(&name, argv, BEGIN_TIMEOUT).map_err(|e| not_started(&view, rank, &e))

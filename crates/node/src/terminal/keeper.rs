@@ -44,9 +44,9 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// The words that start the keeper, by the subcommand that ends in [`main`].
+    /// The words by which a shim starts the keeper: with [`SUBCOMMAND`] its program must end in [`main`].
     #[must_use]
-    pub fn words(&self, exe: &Path) -> Vec<String> {
+    pub fn words(&self) -> Vec<String> {
         let surface = match self.surface {
             Surface::Terminal => "terminal",
             Surface::Pipes => "pipes",
@@ -55,7 +55,7 @@ impl Ask {
             Life::Rank => "rank",
             Life::Client => "client",
         };
-        let (exe, dir) = (exe.display().to_string(), self.dir.display().to_string());
+        let (exe, dir) = (crate::THIS_PROGRAM.to_owned(), self.dir.display().to_string());
         let term = self.term.clone().unwrap_or_default();
         let own =
             [exe, SUBCOMMAND.to_owned(), dir, self.name.clone(), surface.to_owned(), life.to_owned(), term];
