@@ -53,7 +53,8 @@ const FILES: [Known; 20] = [
     known("h100-sxm-8gpu-ht-ranges", "0-7", 18, HALVES, "", 0),
     known("h100-sxm-8gpu-spaced", "0-7", 18, HALVES, "", 0),
     known("k80-4gpu-node-hived", "", 0, "- - - -", "", 0),
-    known("kepler-4gpu-oldformat-soc", "", 0, "- - - -", "", 0),
+    // Without a NUMA column: the sockets follow from the CPUs.
+    known("kepler-4gpu-oldformat-soc", "", 0, "0 0 1 1", "", 0),
     known("pcie-8gpu-pix-phb-sys-nccl1439", "", 0, HALVES, "", 0),
     known("rtxpro6000-4gpu-node", "", 0, "- - - -", "", 0),
     known("rtxpro6000-8gpu-2switchflat-pix-node", "", 0, NO_NUMA, "", 0),

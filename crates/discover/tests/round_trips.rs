@@ -131,3 +131,14 @@ fn hyper_nodes_of_equal_domains_have_names_of_their_own() {
     assert_eq!(names.len(), count, "{written}");
     assert_eq!(paths(&hyper_nodes::place(&again.hyper_nodes, None)), paths(&reading), "{written}");
 }
+
+/// Some sites name switches of every tier although each has one below it.
+#[test]
+fn a_chain_of_switches_above_one_leaf_is_no_level() {
+    let text = "SwitchName=root Switches=isl,none\nSwitchName=isl Switches=nb\nSwitchName=nb Switches=lb\n\
+                SwitchName=lb Nodes=g[1-2]\nSwitchName=none Nodes=c[1-2]\n";
+    let reading = slurm_conf::parse(text).unwrap();
+    assert_eq!(paths(&reading), ["c1: none", "c2: none", "g1: lb", "g2: lb"]);
+    let levels = derived(&reading).levels;
+    assert_eq!(levels.iter().map(LevelName::as_str).collect::<Vec<_>>(), ["cluster", "leaf"]);
+}

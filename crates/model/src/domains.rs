@@ -124,7 +124,7 @@ pub fn rules(graph: &Graph, root: &LevelName, known: &[LevelName]) -> Vec<Rule> 
         // A level with one domain for all hosts repeats the root, and hosts outside its switches are there for
         // management. A level with a domain for every host repeats the node.
         let is_root = distinct == 1 && (alone.unplaced.is_empty() || rule.source != Source::Named);
-        if distinct > 0 && !is_root && distinct < placed.max(2) {
+        if distinct > 0 && !is_root && distinct < placed.max(2) && !repeats_finer(graph, &rule, &alone) {
             // Rounded up, so that one unplugged host changes no order.
             counted.push((placed.div_ceil(distinct), rule));
         }
@@ -135,6 +135,19 @@ pub fn rules(graph: &Graph, root: &LevelName, known: &[LevelName]) -> Vec<Rule> 
     let mut rules = vec![Rule { level: root.clone(), source: Source::Root }];
     rules.extend(counted.into_iter().map(|(_, rule)| rule));
     rules
+}
+
+/// Whether a tier has one domain of its own beside stand-ins, and as many domains as the tier below: a chain of switches
+/// above one leaf. It parts no hosts that the finer level does not part.
+fn repeats_finer(graph: &Graph, rule: &Rule, alone: &Domains) -> bool {
+    let Source::Tier(tier @ 2..) = rule.source else { return false };
+    let is_own = |domain: &&Domain| !domain.name.as_str().starts_with(STAND_IN);
+    let placed = |domains: &Domains| domains.domains.len() - domains.unplaced.len();
+    let own = alone.domains.iter().filter(is_own).count() - alone.unplaced.len();
+    own == 1 && placed(alone) > 1 && {
+        let finer = derive(graph, &[Rule { level: rule.level.clone(), source: Source::Tier(tier - 1) }]);
+        placed(&finer) == placed(alone) && finer.unplaced.len() == alone.unplaced.len()
+    }
 }
 
 /// A rule for each tier of switches, under the names that the source has for all of them from the top, or else under
@@ -409,14 +422,16 @@ fn name_of(graph: &Graph, groups: &Groups, rule: &Rule, index: u32) -> Option<Do
 fn stand_in(finer: Option<&DomainName>, host: &NodeName) -> DomainName {
     let own = match finer {
         Some(finer) => of_finer(finer).ok_or(()),
-        None => DomainName::new(format!("host:{host}")).map_err(|_| ()),
+        None => DomainName::new(format!("{HOST_ALONE}{host}")).map_err(|_| ()),
     };
     own.or_else(|_| DomainName::new(host.as_str()))
         .unwrap_or_else(|_| unreachable!("names of both kinds are alike"))
 }
 
 /// What the name of a domain starts with that stands in for a level which its one finer domain does not have.
-const STAND_IN: &str = "of:";
+pub const STAND_IN: &str = "of:";
+/// What the name of a domain starts with that one host has for itself, as no source places the host.
+pub const HOST_ALONE: &str = "host:";
 
 fn of_finer(finer: &DomainName) -> Option<DomainName> {
     if finer.as_str().starts_with(STAND_IN) {

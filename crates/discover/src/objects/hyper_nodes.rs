@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use phalanx_model::domains::{HOST_ALONE, STAND_IN};
 use phalanx_model::{DomainName, Graph, Host, LevelName, Membership, NodeName};
 use regex::{Regex, RegexBuilder};
 
@@ -412,9 +413,9 @@ pub fn to_volcano(graph: &Graph, levels: &[LevelName]) -> String {
 
 /// Whether a domain only stands in for a level that the host does not have.
 fn is_stand_in(host: &Host, domain: &DomainName) -> bool {
-    let finer = domain.as_str().strip_prefix("of:");
+    let finer = domain.as_str().strip_prefix(STAND_IN);
     finer.is_some_and(|finer| host.domains.iter().any(|m| m.domain.as_str() == finer))
-        || domain.as_str().strip_prefix("host:") == Some(host.name.as_str())
+        || domain.as_str().strip_prefix(HOST_ALONE) == Some(host.name.as_str())
 }
 
 /// The names of HyperNodes, by level and domain.
