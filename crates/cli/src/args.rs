@@ -91,6 +91,9 @@ pub(crate) enum Verb {
     /// Submit a job, show its output, and exit with its code.
     Run(Box<Run>),
     /// Hold what a job would have, and work in a shell there: the job ends with the shell.
+    ///
+    /// The shell (`$SHELL`, or the command after `--`) runs once, on the first node of the job, and the other nodes are
+    /// held for it, as with `--launch mpi`.
     Alloc(Box<Alloc>),
     /// Connect this terminal to that of a job: Ctrl-] d leaves it running.
     Attach(OneJob),

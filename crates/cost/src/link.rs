@@ -1,11 +1,10 @@
 //! What one link carries: constants with their sources. "NCCL" is NVIDIA/nccl, `src/graph/topo.h` and
 //! `src/graph/tuning.cc`.
 
+pub use phalanx_model::product::NIC_MB_PER_S;
 use phalanx_model::product::{self, Pcie};
 use phalanx_model::{Device, Link, LinkKind, Machine, Port, Product};
 
-/// A NIC that is listed without a speed: 100 Gbit/s, NCCL's `NET` rounded to the line rate.
-pub const NIC_MB_PER_S: u32 = 12_500;
 /// No NIC is known: sockets over 10 Gbit/s. Public measurements of two nodes over TCP lie at 0.4 to 0.95 GB/s.
 pub const SOCKET_MB_PER_S: u32 = 1_250;
 /// Between two processes of one host: one DDR4-3200 channel (25.6 GB/s, JEDEC JESD79-4), read and written once.

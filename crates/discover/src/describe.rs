@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use phalanx_model::product::NIC_MB_PER_S;
 use phalanx_model::{LinkKind, Machine, Port};
 
 /// The word of a kind of link. `XGMI` is the one that `nvidia-smi` does not have.
@@ -93,8 +94,6 @@ fn nic_name(index: u32, name: &str) -> String {
 /// usual machines of NVIDIA B200`. `None` if every speed is known.
 #[must_use]
 pub fn assumed_nics(machine: &Machine) -> Option<String> {
-    /// What the cost model counts for a NIC of an unknown product.
-    const OTHERWISE_BYTES_PER_S: u64 = 12_500_000_000;
     if machine.devices.is_empty() {
         return None;
     }
@@ -106,7 +105,7 @@ pub fn assumed_nics(machine: &Machine) -> Option<String> {
         1 => ("1 NIC".to_owned(), ""),
         many => (format!("{many} NICs"), " each"),
     };
-    let gb = first.bytes_per_s.unwrap_or(OTHERWISE_BYTES_PER_S) / 125_000_000;
+    let gb = first.bytes_per_s.map_or(u64::from(NIC_MB_PER_S) / 125, |bytes| bytes / 125_000_000);
     let model = machine.devices.first().map(|d| d.model.as_str()).filter(|m| !m.is_empty());
     let usual = match model.filter(|_| first.is_assumed) {
         Some(model) => format!(", as in usual machines of {model}"),

@@ -98,11 +98,8 @@ pub fn parse(text: &str) -> Result<NicSpeeds, NicTextError> {
 
 /// The NIC that a line begins to describe.
 pub(crate) fn nic_of(line: &str) -> Option<&str> {
-    let quoted = |line: &'_ str| line.split('\'').nth(1).map(str::len);
     if line.starts_with("CA '") || line.starts_with("Infiniband device '") {
-        let len = quoted(line)?;
-        let from = line.find('\'')? + 1;
-        return line.get(from..from + len).filter(|nic| !nic.is_empty());
+        return line.split('\'').nth(1).filter(|nic| !nic.is_empty());
     }
     let nic = line.strip_prefix("Settings for ")?.strip_suffix(':')?;
     (!nic.is_empty() && !nic.contains(char::is_whitespace)).then_some(nic)

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 
 use phalanx_model::Port;
 
-pub(crate) use adapters::{is_virtual_function, is_virtual_name};
+pub(crate) use adapters::{functions_left_out, is_virtual_function, is_virtual_name};
 pub use address::Address;
 pub(crate) use ids::{Product, named, product};
 pub(crate) use mask::HexMask;

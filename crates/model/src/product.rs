@@ -19,6 +19,10 @@ pub struct Product {
     pub usual_nic_mb_per_s: Option<u32>,
 }
 
+/// A NIC whose speed neither a source nor its product gives: 100 Gbit/s, NCCL's `NET` (NVIDIA/nccl, `src/graph/topo.h`)
+/// rounded to the line rate.
+pub const NIC_MB_PER_S: u32 = 12_500;
+
 /// The vendor and the generation of the chips.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Generation {

@@ -12,6 +12,7 @@ pub mod member;
 pub mod output;
 mod processes;
 pub mod protocol;
+mod ready;
 pub mod shim;
 mod sys;
 pub mod terminal;

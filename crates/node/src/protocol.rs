@@ -146,10 +146,10 @@ pub(crate) fn read_json<T: DeserializeOwned>(dir: &Path, name: &str) -> io::Resu
     serde_json::from_slice(&bytes).map(Some).map_err(|e| annotate(e.into()))
 }
 
-/// A short name for the socket: its real one may be longer than the 107 bytes an address holds. Valid while
+/// A short path of a socket in a folder: its real one may be longer than the 107 bytes an address holds. Valid while
 /// the opened folder lives.
-pub(crate) fn socket_path(dir: &File) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}/{SOCKET_FILE}", dir.as_raw_fd()))
+pub(crate) fn socket_path(dir: &File, name: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}/{name}", dir.as_raw_fd()))
 }
 
 /// One line, ready to be sent.

@@ -12,10 +12,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::PollFlags;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::stat::{Mode, umask};
@@ -23,14 +23,12 @@ use nix::sys::stat::{Mode, umask};
 use crate::member::MemberSpec;
 use crate::processes;
 use crate::protocol::{self, MEMBER_FILE, Record, SHIM_FILE};
-use crate::sys;
+use crate::{ready, sys};
 use connection::Connection;
 use stages::Shim;
 
 /// Daemons that listen at once; there is one, and another for a moment while it is replaced.
 const CONNECTIONS_MAX: usize = 8;
-/// Longest sleep: what is missed by an event is seen then.
-const SLEEP_MAX: Duration = Duration::from_secs(60);
 
 /// Why a shim could not do its work. Goes to `shim.log`.
 #[derive(Debug, thiserror::Error)]
@@ -150,14 +148,7 @@ fn wait(
     let mut fds: Vec<(BorrowedFd<'_>, PollFlags)> =
         vec![(signals.as_fd(), PollFlags::POLLIN), (listener.as_fd(), PollFlags::POLLIN)];
     fds.extend(connections.iter().map(Connection::interest));
-    let mut fds: Vec<PollFd<'_>> = fds.into_iter().map(|(fd, flags)| PollFd::new(fd, flags)).collect();
-    let left = wake_at.map_or(SLEEP_MAX, |at| at.saturating_duration_since(Instant::now()).min(SLEEP_MAX));
-    // Rounded up, or the last millisecond before a deadline would be spun away.
-    let timeout = PollTimeout::try_from(left + Duration::from_micros(999)).unwrap_or(PollTimeout::MAX);
-    match poll(&mut fds, timeout) {
-        Ok(_) | Err(Errno::EINTR) => Ok(()),
-        Err(e) => Err(e.into()),
-    }
+    ready::wait(fds, wake_at.map(|at| at.saturating_duration_since(Instant::now())))
 }
 
 /// Takes new connections; each is told the present state. A refused one (too many, another user) is closed.

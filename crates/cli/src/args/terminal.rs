@@ -8,8 +8,6 @@ use crate::complete;
 
 #[derive(Debug, Args)]
 pub(crate) struct Alloc {
-    /// The command after `--` runs instead of the shell. It runs once, on the first node of the job, and the other
-    /// nodes are held for it (as `--launch mpi` does) [default command: $SHELL].
     #[command(flatten)]
     pub(crate) job: JobArgs,
 }

@@ -131,13 +131,12 @@ pub(crate) fn machine(
 ) -> String {
     let style = if page.ascii { Style::Ascii } else { Style::Unicode };
     let mut picture = picture::draw(machine, busy, owner, style);
-    if let Some(assumed) = describe::assumed_nics(machine) {
-        let _ = writeln!(picture, "{}", assumed.dimmed());
-    }
-    // The first line is the product, and the last what is assumed, which a terminal may wrap.
-    let is_drawn = |line: &&str| !line.contains(" is assumed");
-    let widest = picture.lines().skip(1).filter(is_drawn).map(|line| line.chars().count()).max().unwrap_or(0);
+    // The first line is the product, which a terminal may wrap.
+    let widest = picture.lines().skip(1).map(|line| line.chars().count()).max().unwrap_or(0);
     if page.width.is_none_or(|width| widest <= usize::from(width)) {
+        if let Some(assumed) = describe::assumed_nics(machine) {
+            let _ = writeln!(picture, "{}", assumed.dimmed());
+        }
         return picture;
     }
     let (free, used) = if page.ascii { ('.', '#') } else { ('○', '●') };

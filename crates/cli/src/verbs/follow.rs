@@ -73,15 +73,15 @@ pub(super) fn wait(session: &Session, job: JobId) -> Result<ExitCode, Failure> {
     Ok(exit_code(&view))
 }
 
-/// Shows the output of the job until its end.
+/// Waits for the end; with the number of its members it shows the output of the job until then.
 pub(super) fn run(
     session: &Session,
     job: JobId,
-    ranks: u32,
+    ranks: Option<u32>,
     interrupt: Interrupt,
     interrupts: SigSet,
 ) -> Result<ExitCode, Failure> {
-    let view = Follower::start(session, job, Some(ranks), interrupt, interrupts).finish()?;
+    let view = Follower::start(session, job, ranks, interrupt, interrupts).finish()?;
     Ok(view.map_or(ExitCode::from(INTERRUPTED), |view| exit_code(&view)))
 }
 
@@ -117,12 +117,6 @@ pub(super) fn until_running(session: &Session, job: JobId, interrupts: SigSet) -
         Came::Ended(view) => Begun::Ended(exit_code(&view)),
         Came::Left => Begun::Ended(ExitCode::from(INTERRUPTED)),
     })
-}
-
-/// Waits for the end of a job of which this showed the terminal.
-pub(super) fn end(session: &Session, job: JobId, interrupts: SigSet) -> Result<ExitCode, Failure> {
-    let view = Follower::start(session, job, None, Interrupt::Leave, interrupts).finish()?;
-    Ok(view.map_or(ExitCode::from(INTERRUPTED), |view| exit_code(&view)))
 }
 
 /// The job's own code as far as a process can have it; a code that would look like success becomes 1.

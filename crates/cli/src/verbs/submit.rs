@@ -83,7 +83,7 @@ pub(super) fn run(session: &Session, run: Run) -> Result<ExitCode, Failure> {
     let interrupts = follow::block_interrupts();
     let submitted = hand_over(session, submission)?;
     session.out.note(sentence(&submitted, false).trim_end());
-    follow::run(session, submitted.job, ranks, interrupt, interrupts)
+    follow::run(session, submitted.job, Some(ranks), interrupt, interrupts)
 }
 
 /// A job waits for nodes that are not there, as they may come; a name that was mistyped should not go unseen.

@@ -31,7 +31,7 @@ pub(super) fn keep(words: &[String]) -> ExitCode {
     match keeper::Ask::read(words) {
         Some(ask) => keeper::main(&ask),
         None => {
-            print_error("__terminal is for the daemon");
+            print_error("__terminal is for the daemon\n");
             ExitCode::from(crate::failure::USAGE)
         }
     }
@@ -73,7 +73,7 @@ pub(super) fn run(session: &Session, mut job: JobArgs) -> Result<ExitCode, Failu
     };
     let Ok(place) = place_of(session, Ask::Terminal { job: JobRef::Id(job) }) else {
         // It ended before this came: its output is in its log, and its code is the answer.
-        return follow::run(session, job, 1, Interrupt::Cancel, interrupts);
+        return follow::run(session, job, Some(1), Interrupt::Cancel, interrupts);
     };
     let outcome = connect(session, &place, Surface::Terminal, move || told.wait())?;
     finish(session, job, outcome, interrupts)
@@ -87,7 +87,7 @@ pub(super) fn attach(session: &Session, job: &str) -> Result<ExitCode, Failure> 
     }
     let interrupts = follow::block_interrupts();
     let place = place_of(session, Ask::Terminal { job: JobRef::parse(job) })?;
-    let outcome = connect(session, &place, Surface::Terminal, move || one_of(interrupts))?;
+    let outcome = connect(session, &place, Surface::Terminal, move || wait_for_one(interrupts))?;
     finish(session, place.member.gang.job, outcome, interrupts)
 }
 
@@ -101,7 +101,9 @@ fn finish(session: &Session, job: JobId, outcome: Outcome, interrupts: SigSet) -
             session.out.note(&text);
             Ok(ExitCode::SUCCESS)
         }
-        Outcome::Ended { .. } | Outcome::Lost => follow::end(session, job, interrupts),
+        Outcome::Ended { .. } | Outcome::Lost => {
+            follow::run(session, job, None, Interrupt::Leave, interrupts)
+        }
     }
 }
 
@@ -116,14 +118,14 @@ pub(super) fn exec(session: &Session, exec: &Exec) -> Result<ExitCode, Failure> 
     let ask = ExecAsk { rank: exec.rank, argv: exec.command.clone(), terminal: in_terminal.then(kind) };
     let interrupts = follow::block_interrupts();
     let place = place_of(session, Ask::Exec { job: JobRef::parse(&exec.job), ask })?;
-    Ok(match connect(session, &place, surface, move || one_of(interrupts))? {
+    Ok(match connect(session, &place, surface, move || wait_for_one(interrupts))? {
         Outcome::Ended { code, signal } => {
             let code = code.or_else(|| signal.map(|signal| 128 + signal)).unwrap_or(1);
             ExitCode::from(u8::try_from(code & 0xff).unwrap_or(1))
         }
         Outcome::Detached => ExitCode::SUCCESS,
         Outcome::Lost => {
-            print_error("the command ended with the job, or was interrupted");
+            print_error("the command ended with the job, or was interrupted\n");
             ExitCode::from(INTERRUPTED)
         }
     })
@@ -160,7 +162,7 @@ fn place_of(session: &Session, ask: Ask) -> Result<TerminalView, Failure> {
 }
 
 /// Until one of these signals comes, or none can be waited for.
-fn one_of(signals: SigSet) {
+fn wait_for_one(signals: SigSet) {
     let _ = signals.wait();
 }
 

@@ -52,6 +52,14 @@ fn is_software(name: &str) -> bool {
     bridge || name == "lo" || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
+/// That so many virtual functions count as no adapters.
+pub(crate) fn functions_left_out(count: usize) -> String {
+    match count {
+        1 => "1 virtual function of a network adapter is left out; its adapter is here".to_owned(),
+        many => format!("{many} virtual functions of network adapters are left out; their adapters are here"),
+    }
+}
+
 impl Tree {
     /// Leaves out virtual functions if the tree has a physical function of their vendor (in a guest, a virtual function
     /// is the adapter), and interfaces that software makes. Says which.
@@ -71,13 +79,7 @@ impl Tree {
         }
         let mut gaps = Vec::new();
         if let Some(at) = left.functions_at {
-            let what = match left.functions {
-                1 => "1 virtual function of a network adapter is left out; its adapter is here".to_owned(),
-                many => format!(
-                    "{many} virtual functions of network adapters are left out; their adapters are here"
-                ),
-            };
-            gaps.push(Gap::new(at, what));
+            gaps.push(Gap::new(at, functions_left_out(left.functions)));
         }
         if let Some(at) = left.software_at {
             let names = left.software.join(", ");
@@ -89,7 +91,7 @@ impl Tree {
 
 #[derive(Default)]
 struct Left {
-    functions: u32,
+    functions: usize,
     functions_at: Option<(u32, u32)>,
     software: Vec<String>,
     software_at: Option<(u32, u32)>,

@@ -7,6 +7,7 @@ use phalanx_model::{Nic, Port, ids::natural_cmp};
 
 use super::pci::{class_is, function_of, is_virtual, path_of, weakness};
 use super::{Place, Sysfs, entries, name_of, numa, text};
+use crate::pcie::functions_left_out;
 use crate::topo_m::NICS_MAX;
 
 /// What the kernel tells of a NIC beside its speed.
@@ -58,13 +59,7 @@ pub(super) fn read(root: &Path, only_node: Option<u32>, found: &mut Sysfs, place
     }
     found.notes.append(&mut others);
     if !virtuals.is_empty() {
-        let what = match virtuals.len() {
-            1 => "1 virtual function of a network adapter is left out; its adapter is here".to_owned(),
-            many => {
-                format!("{many} virtual functions of network adapters are left out; their adapters are here")
-            }
-        };
-        found.notes.push(what);
+        found.notes.push(functions_left_out(virtuals.len()));
     }
     let mut seen: Vec<Seen> = seen.into_values().collect();
     seen.sort_by(|a, b| natural_cmp(&a.nic.name, &b.nic.name));

@@ -85,9 +85,10 @@ fn running<'a>(view: &'a JobView, wanted: &JobRef) -> Result<&'a GangView, Failu
     let id = view.id;
     let mut gangs = view.gangs.iter().filter(|gang| matches!(gang.phase, Some(Phase::Running { .. })));
     let Some(first) = gangs.next() else {
-        let one = if wanted.tasks().is_some() { "no such task of job" } else { "job" };
-        let not = if wanted.tasks().is_some() { "is running" } else { "is not running" };
-        let message = format!("{one} {id} {not}: it is {}", view.state);
+        let message = match wanted.tasks() {
+            Some(tasks) => format!("task {tasks} of job {id} is not running"),
+            None => format!("job {id} is not running: it is {}", view.state),
+        };
         return Err(refuse(
             ErrorCode::BadRequest,
             message,

@@ -11,7 +11,9 @@ use phalanx_model::Exit;
 
 use super::{Handle, HandleError, MemberSpec};
 use crate::processes::{self, Process};
-use crate::protocol::{self, EXIT_FILE, MEMBER_FILE, Record, SHIM_FILE, ShimEvent, TOKEN_VARIABLE};
+use crate::protocol::{
+    self, EXIT_FILE, MEMBER_FILE, Record, SHIM_FILE, SOCKET_FILE, ShimEvent, TOKEN_VARIABLE,
+};
 
 /// How long a shim may take to say who it is.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -66,7 +68,7 @@ pub fn adopt(dir: &Path) -> Result<Found, AdoptError> {
         return Err(AdoptError::NoMember { dir: dir.to_owned() });
     }
     let folder = File::open(dir)?;
-    let stream = match UnixStream::connect(protocol::socket_path(&folder)) {
+    let stream = match UnixStream::connect(protocol::socket_path(&folder, SOCKET_FILE)) {
         Ok(stream) => stream,
         Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
             return gone(dir, "its shim is gone and left no exit");

@@ -53,7 +53,7 @@ pub fn spawn(
     }
     protocol::write_json(&dir, MEMBER_FILE, spec).map_err(at("write", &dir.join(MEMBER_FILE)))?;
     let folder = File::open(&dir).map_err(at("open", &dir))?;
-    let socket = protocol::socket_path(&folder);
+    let socket = protocol::socket_path(&folder, SOCKET_FILE);
     // Left by a start that did not get as far as a shim.
     let _ = fs::remove_file(&socket);
     let listener = UnixListener::bind(&socket).map_err(at("listen on", &dir.join(SOCKET_FILE)))?;

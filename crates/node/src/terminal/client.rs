@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal, Read, Write};
 use std::net::Shutdown;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,6 +16,7 @@ use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
 
 use super::frame::{Decoder, Frame};
 use super::keeper::Surface;
+use crate::protocol::socket_path;
 use crate::sys;
 
 /// Between two tries to reach a keeper that is being started.
@@ -116,17 +117,12 @@ pub fn has_terminal() -> bool {
     io::stdin().is_terminal()
 }
 
-/// A short name for a socket, valid while the opened folder lives.
-pub(crate) fn short(folder: &File, name: &str) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()))
-}
-
 /// The socket lies in a folder of the job's owner, who could put anything there: who answers must be that owner.
 fn connect(dir: &Path, name: &str, around: &Surroundings<'_>) -> Result<UnixStream, AttachError> {
     let path = dir.join(name);
     let until = Instant::now() + around.patience;
     let stream = loop {
-        match File::open(dir).and_then(|folder| UnixStream::connect(short(&folder, name))) {
+        match File::open(dir).and_then(|folder| UnixStream::connect(socket_path(&folder, name))) {
             Ok(stream) => break stream,
             Err(e)
                 if Instant::now() < until

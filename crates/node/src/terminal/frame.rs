@@ -3,8 +3,6 @@
 
 use std::collections::VecDeque;
 
-use phalanx_model::Exit;
-
 /// Longest content of a frame, in bytes.
 pub const CONTENT_BYTES_MAX: usize = 64 << 10;
 const HEAD_BYTES: usize = 5;
@@ -41,12 +39,6 @@ pub enum Frame {
 pub struct Garbled;
 
 impl Frame {
-    /// How a command ended.
-    #[must_use]
-    pub const fn ended(exit: &Exit) -> Self {
-        Self::Ended { code: exit.code, signal: exit.signal }
-    }
-
     fn letter(&self) -> u8 {
         match self {
             Self::Input(_) => b'i',

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
-use crate::sys;
+use crate::{protocol, sys};
 use command::Running;
 use serve::Server;
 
@@ -168,10 +168,9 @@ fn run(ask: &Ask) -> Result<ExitStatus, KeeperError> {
     }
 }
 
-/// Listens by a short name: the real one may be longer than the 107 bytes an address holds.
 fn listen(dir: &Path, name: &str) -> io::Result<UnixListener> {
     let folder = File::open(dir)?;
-    let socket = super::client::short(&folder, name);
+    let socket = protocol::socket_path(&folder, name);
     // Left by a start that a crash cut short.
     let _ = fs::remove_file(&socket);
     let listener = UnixListener::bind(&socket)?;

@@ -7,8 +7,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::PollFlags;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::getsockopt;
@@ -17,6 +16,7 @@ use nix::unistd::{Uid, geteuid};
 
 use super::command::{Running, Stream};
 use super::{HANGUP_GRACE, KeeperError, LOST_KEPT, Life, cannot};
+use crate::ready;
 use crate::terminal::frame::{Decoder, Frame, Size};
 
 /// Clients at once.
@@ -31,7 +31,6 @@ const STALLED: Duration = Duration::from_secs(10);
 const LAST_WORDS: Duration = Duration::from_millis(200);
 /// How long clients may take to hear of the end.
 const FLUSH: Duration = Duration::from_secs(2);
-const SLEEP_MAX: Duration = Duration::from_secs(60);
 
 /// SIGCHLD, and what is sent to end this process, to be read and not to interrupt.
 pub(super) fn signals() -> io::Result<SignalFd> {
@@ -130,7 +129,10 @@ pub(super) fn first_client(
         if left.is_zero() {
             return Ok(None);
         }
-        sleep(vec![(listener.as_fd(), PollFlags::POLLIN), (signals.as_fd(), PollFlags::POLLIN)], left)?;
+        ready::wait(
+            vec![(listener.as_fd(), PollFlags::POLLIN), (signals.as_fd(), PollFlags::POLLIN)],
+            Some(left),
+        )?;
         if let Ok(Some(_)) = signals.read_signal() {
             return Ok(None);
         }
@@ -243,8 +245,7 @@ impl Server {
         let stalls = self.clients.iter().filter(|c| !c.unsent.is_empty()).map(|c| c.took_at + STALLED);
         let ends = self.ended.filter(|_| self.may_read()).map(|(_, until)| until);
         let times = [self.hang_up_at, self.kill_at, ends].into_iter().flatten().chain(stalls);
-        let left = times.min().map_or(SLEEP_MAX, |at| at.saturating_duration_since(Instant::now()));
-        sleep(fds, left)
+        ready::wait(fds, times.min().map(|at| at.saturating_duration_since(Instant::now())))
     }
 
     fn hear_signals(&mut self) {
@@ -353,21 +354,9 @@ impl Server {
                 return;
             }
             let fds = self.clients.iter().map(|client| (client.stream.as_fd(), PollFlags::POLLOUT)).collect();
-            if sleep(fds, left).is_err() {
+            if ready::wait(fds, Some(left)).is_err() {
                 return;
             }
         }
-    }
-}
-
-/// Until one of these is ready, or the time is over.
-fn sleep(fds: Vec<(BorrowedFd<'_>, PollFlags)>, left: Duration) -> io::Result<()> {
-    let mut fds: Vec<PollFd<'_>> = fds.into_iter().map(|(fd, flags)| PollFd::new(fd, flags)).collect();
-    // Rounded up, or the last millisecond before a deadline would be spun away.
-    let timeout =
-        PollTimeout::try_from(left.min(SLEEP_MAX) + Duration::from_micros(999)).unwrap_or(PollTimeout::MAX);
-    match poll(&mut fds, timeout) {
-        Ok(_) | Err(Errno::EINTR) => Ok(()),
-        Err(e) => Err(e.into()),
     }
 }
