@@ -4,6 +4,7 @@
 //! `cargo run --release -p phalanx-bench -- map [--json]`
 //! `cargo run --release -p phalanx-bench -- placement [--nodes N] [--growth] [--json]`
 //! `cargo run --release -p phalanx-bench -- grid [--json] [--seeds FIRST-LAST]`
+//! `cargo run --release -p phalanx-bench -- islands [--json] [--seed N] [--data FOLDER]`
 //! `cargo run --release -p phalanx-bench -- kube [--json] [--nodes N] [--only SCENARIO] [--runner NAME] [--runs N]`
 //! `cargo run --release -p phalanx-bench -- lingjun [--json] [--data FOLDER]`
 //! `cargo run --release -p phalanx-bench [--features milp] -- optimality [--json] [--instances N] [--queues N]`
@@ -14,6 +15,7 @@
 
 mod cost;
 mod grid;
+mod islands;
 mod kube;
 mod lingjun;
 mod map;
@@ -55,6 +57,13 @@ usage: phalanx-bench grid [--json] [--seeds FIRST-LAST]
   grid    communication time of tensor x data x pipeline parallel jobs on partly filled Clos clusters, against the
           placements of other schedulers
     --seeds FIRST-LAST  the states that are drawn; without it 42-44
+
+usage: phalanx-bench islands [--json] [--seed N] [--data FOLDER]
+
+  islands  jobs of 1, 2, 4 and 8 GPUs that come and go on one machine: predicted times where the engine puts them, beside
+           first fit, best fit, the fastest set, and every set with one job of foresight
+    --seed N       what is drawn; without it 42
+    --data FOLDER  dumps of real machines; without it ../shared/data/topology beside the project
 
 usage: phalanx-bench kube [--json] [--nodes N] [--only SCENARIO] [--runner NAME] [--runs N] [--phalanx FILE]
 
@@ -146,6 +155,7 @@ fn main() -> ExitCode {
         Some((verb, rest)) if verb == "lingjun" => lingjun::run(rest),
         Some((verb, rest)) if verb == "sim" => sim::run(rest),
         Some((verb, rest)) if verb == "step" => step::run(rest),
+        Some((verb, rest)) if verb == "islands" => islands::run(rest),
         Some((verb, rest)) if verb == "kube" => kube::run(rest),
         Some((verb, rest)) if verb == "victims" => victims::run(rest),
         Some((verb, _)) if verb == "--help" || verb == "-h" => {

@@ -76,10 +76,7 @@ fn shape(
     let sum = nics.iter().map(|nic| nic.mb_per_s).sum();
     let nic_mb_per_s = if nics.is_empty() { nic_mb_per_s } else { sum };
     let name = ShapeName::new(format!("{word}{index}")).unwrap_or_else(|_| unreachable!("a word is a name"));
-    Hardware {
-        name,
-        cost: ShapeCost { devices, pair_mb_per_s, nic_mb_per_s, nics, sets_mb_per_s: Vec::new() },
-    }
+    Hardware { name, cost: ShapeCost { devices, pair_mb_per_s, nic_mb_per_s, nics, ..ShapeCost::default() } }
 }
 
 /// All devices behind one switch, and of the NICs only their sum is known.

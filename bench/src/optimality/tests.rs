@@ -24,7 +24,7 @@ fn cluster(leaves: &[&[u32]], leaf: (u32, u32), node: (u32, u32)) -> Cluster {
         pair_mb_per_s: (0..8).flat_map(|a| (0..8).map(move |b| pair(a, b))).collect(),
         nic_mb_per_s: 400_000,
         nics: (0..8).map(near).collect(),
-        sets_mb_per_s: Vec::new(),
+        ..ShapeCost::default()
     };
     let mut machine = Machine::bare(Origin::Declared);
     machine.shape = shape.clone();

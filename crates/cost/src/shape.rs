@@ -173,7 +173,7 @@ impl Shape {
             Fabric::Xgmi if ring.count > 1 => ring.mb_per_s / ring.count * (ring.count + 1),
             _ => ring.mb_per_s,
         };
-        let uplink = self.group_uplink(devices, ring.fabric);
+        let uplink = group_uplink(&self.machine, devices, ring.fabric);
         Within {
             ring_mb: ring.mb_per_s.min(uplink),
             path_mb: path_mb.min(uplink),
@@ -192,17 +192,6 @@ impl Shape {
         self.cuts.iter().map(around).fold(0.0, f64::max)
     }
 
-    /// A ring over PCIe leaves every group that does not hold all of it once.
-    fn group_uplink(&self, devices: DeviceMask, fabric: Fabric) -> u32 {
-        if !matches!(fabric, Fabric::Pcie | Fabric::Socket) {
-            return u32::MAX;
-        }
-        let groups = self.machine.groups.iter().filter(|group| group.uplink_mb_per_s > 0);
-        let left = groups
-            .filter(|group| !group.devices.and(devices).is_empty() && !devices.is_subset_of(group.devices));
-        left.map(|group| group.uplink_mb_per_s).min().unwrap_or(u32::MAX)
-    }
-
     /// A set that nobody searched: the ring in order of index, which follows the wiring on real machines.
     fn in_order(&self, devices: DeviceMask) -> Within {
         let Some(first) = devices.iter().next().filter(|_| devices.count() > 1) else { return NOTHING };
@@ -211,7 +200,7 @@ impl Shape {
         let (a, b) = slowest.unwrap_or((first, first));
         let mb = self.cost.pair(a, b).max(1);
         let fabric = ring::fabric_of(link::kind(&self.machine, a, b));
-        let mb = mb.min(self.group_uplink(devices, fabric));
+        let mb = mb.min(group_uplink(&self.machine, devices, fabric));
         Within { ring_mb: mb, path_mb: mb, pair_mb: mb, fabric, cut_us: self.cut_us(devices) }
     }
 
@@ -268,6 +257,17 @@ impl Shape {
         let slots = devices.iter().filter_map(|device| self.slots_mb.get(device as usize));
         slots.sum::<f64>()
     }
+}
+
+/// A ring over PCIe leaves every group that does not hold all of it once.
+pub(crate) fn group_uplink(machine: &Machine, devices: DeviceMask, fabric: Fabric) -> u32 {
+    if !matches!(fabric, Fabric::Pcie | Fabric::Socket) {
+        return u32::MAX;
+    }
+    let groups = machine.groups.iter().filter(|group| group.uplink_mb_per_s > 0);
+    let left =
+        groups.filter(|group| !group.devices.and(devices).is_empty() && !devices.is_subset_of(group.devices));
+    left.map(|group| group.uplink_mb_per_s).min().unwrap_or(u32::MAX)
 }
 
 /// What carries all that leaves some devices over PCIe: the known uplinks of groups, and the link of each socket to

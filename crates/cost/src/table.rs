@@ -9,7 +9,7 @@ use phalanx_model::{
 
 use crate::link::{self, NIC_MB_PER_S};
 use crate::ring::{best_ring, slowest_pair};
-use crate::shape::NIC_MB_PER_S_MAX;
+use crate::shape::{NIC_MB_PER_S_MAX, group_uplink};
 
 /// The tables of these nodes: one entry per shape, the levels as given, and the built-in constants; a calibrated site
 /// replaces those by [`crate::Constants::collectives`]. Of nodes that claim one shape and
@@ -44,8 +44,15 @@ pub fn shape_cost(machine: &Machine) -> ShapeCost {
         }
     }
     let nic_mb_per_s = near_nics(machine, machine.device_mask());
-    let nics = nic_costs(machine, devices);
-    let mut cost = ShapeCost { devices, pair_mb_per_s, nic_mb_per_s, nics, sets_mb_per_s: Vec::new() };
+    let mut cost = ShapeCost {
+        devices,
+        pair_mb_per_s,
+        nic_mb_per_s,
+        nics: nic_costs(machine, devices),
+        groups: groups(machine, devices),
+        ..ShapeCost::default()
+    };
+    limit_nics(machine, &mut cost);
     cost.sets_mb_per_s = sets(machine, &cost);
     cost
 }
@@ -54,21 +61,23 @@ pub fn shape_cost(machine: &Machine) -> ShapeCost {
 /// links are not built.
 const SETS_DEVICES_MAX: u32 = 8;
 
-/// The rings over direct links of every device set together; empty where one ring says as much.
+/// What every device set gets: rings over direct links together, and a ring over PCIe as far as the uplinks of the groups
+/// that it leaves carry. Empty where the slowest pair of one ring says as much.
 fn sets(machine: &Machine, cost: &ShapeCost) -> Vec<u32> {
     if cost.devices > SETS_DEVICES_MAX {
         return Vec::new();
     }
-    let mut is_more = false;
+    let mut says_more = false;
     let of_set = |mask: u64| {
         let devices = DeviceMask(mask);
         let Some(best) = best_ring(machine, cost, devices) else { return 0 };
         let members: Vec<u32> = devices.iter().collect();
-        is_more |= best.mb_per_s > slowest_pair(cost, &members);
-        best.mb_per_s
+        let mb_per_s = best.mb_per_s.min(group_uplink(machine, devices, best.fabric));
+        says_more |= mb_per_s != slowest_pair(cost, &members);
+        mb_per_s
     };
     let table: Vec<u32> = (0..1_u64 << cost.devices).map(of_set).collect();
-    if is_more { table } else { Vec::new() }
+    if says_more { table } else { Vec::new() }
 }
 
 /// NICs by what is near to them. Where nobody knows that, and there is a NIC's worth for every device, each device has its
@@ -85,6 +94,35 @@ fn nic_costs(machine: &Machine, devices: u32) -> Vec<NicCost> {
     }
     let part = |device| NicCost { near: DeviceMask::one(device), mb_per_s: rounded(part_mb) };
     (0..devices).map(part).collect()
+}
+
+/// Groups that say something: those of several devices, and not of all.
+fn groups(machine: &Machine, devices: u32) -> Vec<DeviceMask> {
+    let all = DeviceMask::first(devices);
+    let seen = machine.groups.iter().map(|group| group.devices.and(all));
+    let mut groups: Vec<DeviceMask> = seen.filter(|group| group.count() > 1 && *group != all).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    groups
+}
+
+/// What devices get of NICs is also limited by the way to a far one, and by the slots of the devices. Both are left out
+/// where they change nothing.
+fn limit_nics(machine: &Machine, cost: &mut ShapeCost) {
+    let near = |device: u32| {
+        let near = cost.nics.iter().filter(|nic| nic.near.contains(device));
+        near.fold(0_u32, |sum, nic| sum.saturating_add(nic.mb_per_s))
+    };
+    let slots = || machine.devices.iter().map(link::slot_line_mb_per_s);
+    let has_no_near_nic = (0..cost.devices).any(|device| near(device) == 0);
+    let is_beyond_slot = (0..cost.devices).zip(slots()).any(|(device, slot)| near(device) > slot);
+    let far_mb_per_s = machine.devices.first().map_or(0, link::far_nic_mb_per_s);
+    if !cost.nics.is_empty() && has_no_near_nic {
+        cost.far_mb_per_s = far_mb_per_s;
+    }
+    if is_beyond_slot {
+        cost.slot_mb_per_s = slots().min().unwrap_or(0);
+    }
 }
 
 /// Whether it is known which NIC stands next to which device.
@@ -167,6 +205,31 @@ mod tests {
         fixtures::add_nic(&mut machine, &(0..8).map(|d| (d, LinkKind::Socket)).collect::<Vec<_>>());
         assert_eq!(shape_cost(&machine).nic_mb_per_s, 8 * 50_000, "far from every device");
         assert_eq!(near_nics(&machine, DeviceMask::first(4)), 4 * 50_000, "one rail per device");
+    }
+
+    /// One NIC beside two of eight: the others reach it past the sockets, and one alone gets no more than its slot.
+    #[test]
+    fn a_device_far_from_every_nic_gets_what_the_way_there_carries() {
+        let mut machine = fixtures::hybrid_cube_mesh();
+        machine.nics.clear();
+        machine.links.retain(|link| !matches!(link.b, Port::Nic(_)));
+        let near = [(2, LinkKind::PcieSwitch), (3, LinkKind::PcieSwitch)];
+        let far = [0, 1, 4, 5, 6, 7].map(|device| (device, LinkKind::Socket));
+        fixtures::add_nic(&mut machine, &[near.as_slice(), far.as_slice()].concat());
+        let cost = shape_cost(&machine);
+        let nics = |devices: &[u32]| cost.nics_of(devices.iter().copied().collect());
+        // A slot of Gen3 beside a NIC of 50 GB/s, and the link between the sockets.
+        assert_eq!([nics(&[2]), nics(&[2, 3]), nics(&[0, 2])], [15_754, 31_508, 31_508]);
+        assert_eq!([nics(&[0]), nics(&[0, 7])], [6_000; 2]);
+        let all_near: Vec<_> = (0..8).map(|device| (device, LinkKind::PcieSwitch)).collect();
+        machine.links.retain(|link| !matches!(link.b, Port::Nic(_)));
+        machine.nics[0].bytes_per_s = Some(10_000_000_000);
+        machine.links.extend(
+            all_near.iter().map(|(d, kind)| phalanx_model::Link::new(Port::Device(*d), Port::Nic(0), *kind)),
+        );
+        machine.links.sort_by_key(|link| (link.a, link.b));
+        let cost = shape_cost(&machine);
+        assert_eq!((cost.far_mb_per_s, cost.slot_mb_per_s), (0, 0), "nothing that limits is left out");
     }
 
     #[test]

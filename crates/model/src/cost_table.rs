@@ -88,6 +88,17 @@ pub struct ShapeCost {
     /// The NICs for collectives one by one. Empty if only their sum is known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nics: Vec<NicCost>,
+    /// What devices without a near NIC get at most through a far one, past sockets and host bridges. 0: nothing limits it,
+    /// or every device has a near NIC.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub far_mb_per_s: u32,
+    /// What the slot of one device carries, where the NICs near to a device are faster than that; 0 elsewhere.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub slot_mb_per_s: u32,
+    /// Devices behind a link that they share: a PCIe switch, a socket. Each set once, in ascending order; without those of one
+    /// device or of all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<DeviceMask>,
     /// The bandwidth of an all-reduce over a device set inside the machine, by its mask, if rings over direct links
     /// add up. Empty if the slowest pair of one ring decides it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -112,8 +123,8 @@ impl ShapeCost {
         }
     }
 
-    /// The total bandwidth of the NICs near these devices, one way. 0 if it is unknown. Devices without a near NIC
-    /// use the slowest NIC.
+    /// The total bandwidth of the NICs near these devices, one way, as far as the devices' own slots carry it. 0 if it
+    /// is unknown. Devices without a near NIC use the slowest NIC, as far as the way there carries.
     #[must_use]
     pub fn nics_of(&self, devices: DeviceMask) -> u32 {
         if self.nics.is_empty() {
@@ -121,7 +132,11 @@ impl ShapeCost {
         }
         let near = self.nics.iter().filter(|nic| !nic.near.and(devices).is_empty());
         let sum = near.fold(0_u32, |sum, nic| sum.saturating_add(nic.mb_per_s));
-        if sum > 0 { sum } else { self.nics.iter().map(|nic| nic.mb_per_s).min().unwrap_or(0) }
+        if sum == 0 {
+            let slowest = self.nics.iter().map(|nic| nic.mb_per_s).min().unwrap_or(0);
+            return slowest.min(limit(self.far_mb_per_s));
+        }
+        sum.min(limit(self.slot_mb_per_s.saturating_mul(devices.count())))
     }
 
     /// Bandwidth between two devices, 0 when out of range.
@@ -141,6 +156,11 @@ pub struct LevelCost {
     /// line rate: the NVLinks of an NVL72 rack. 0: only NICs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub inside_mb_per_s: u32,
+}
+
+/// A bandwidth that 0 stands for where nothing limits it.
+const fn limit(mb_per_s: u32) -> u32 {
+    if mb_per_s == 0 { u32::MAX } else { mb_per_s }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]

@@ -210,6 +210,9 @@ fn machine(rng: &mut Rng, kind: u32, scale: Scale) -> (ShapeCost, Machine) {
         nic_mb_per_s: rng.pick(&[0, 5_000, 12_500, 25_000]),
         nics,
         sets_mb_per_s: (0..sets).map(|_| rng.pick(&RATES)).collect(),
+        far_mb_per_s: rng.pick(&[0, 0, 3_000, 11_000]),
+        slot_mb_per_s: rng.pick(&[0, 0, 0, 9_000]),
+        ..ShapeCost::default()
     };
     let mixed = rng.chance(15);
     let mut machine = Machine::bare(Origin::Declared);

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use phalanx_engine::{Found, Placer};
 use phalanx_model::{
-    CostTable, DeviceGroup, DeviceMask, Gang, LevelCost, Levels, Node, Pattern, Segment, ShapeCost, Traffic,
+    CostTable, DeviceGroup, DeviceMask, Gang, LevelCost, Levels, NicCost, Node, Pattern, Segment, ShapeCost,
+    Traffic,
 };
 use phalanx_testkit::{costs, gang, levels, limited, node};
 
@@ -167,6 +168,34 @@ fn four_of_sixteen_unequal_devices() -> Found {
     let table = CostTable { shapes, ..CostTable::default() };
     let mut placer = Placer::new(&levels(&["cluster"]), nodes, &table);
     placer.place(&all_reduce(gang(4).devices(1).build(), 1 << 28)).unwrap()
+}
+
+/// A V100 machine has one NIC beside GPUs 2 and 3: one GPU of each node was GPU 0, and took 179.9 ms where GPU 2 takes 86.6; two
+/// of each node were 0 and 4.
+#[test]
+fn devices_beside_the_nic_go_to_gangs_over_several_nodes() {
+    let pairs = (0..64).map(|at| if at % 9 == 0 { 0 } else { 20_000 }).collect();
+    let nic = NicCost { near: [2, 3].into_iter().collect(), mb_per_s: 12_500 };
+    let shape = ShapeCost {
+        devices: 8,
+        pair_mb_per_s: pairs,
+        nic_mb_per_s: 12_500,
+        nics: vec![nic],
+        far_mb_per_s: 6_000,
+        groups: [0b11, 0b1100, 0b11_0000, 0b1100_0000].map(DeviceMask).to_vec(),
+        ..ShapeCost::default()
+    };
+    let nodes: Vec<Node> = (0..4).map(|i| node(&format!("n{i}")).gpus(8).build()).collect();
+    let shapes = BTreeMap::from([(nodes[0].machine.shape.clone(), shape)]);
+    let table = CostTable { shapes, ..CostTable::default() };
+    let mut placer = Placer::new(&levels(&["cluster"]), nodes, &table);
+    for (each, expected) in [(1, DeviceMask::one(2)), (2, nic.near)] {
+        let mut spread = all_reduce(gang(4 * each).devices(1).build(), 1 << 28);
+        spread.members_per_node = Some(each);
+        let found = placer.place(&spread).unwrap();
+        assert_eq!(found.bottleneck_mb_per_s, 12_500);
+        assert!(placer.shares().all(|share| share.devices == expected), "{each} of each node");
+    }
 }
 
 #[test]

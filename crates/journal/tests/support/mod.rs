@@ -154,8 +154,7 @@ fn costs() -> CostTable {
         devices: 2,
         pair_mb_per_s: vec![0, 300_000, 300_000, 0],
         nic_mb_per_s: 50_000,
-        nics: Vec::new(),
-        sets_mb_per_s: Vec::new(),
+        ..ShapeCost::default()
     };
     let uplink = LevelCost { uplink_mb_per_s: 400_000, latency_ns: 2_000, ..LevelCost::default() };
     CostTable {

@@ -4,6 +4,8 @@
 //! several levels that is a good choice and not always the best one: [`Fill::least`] bounds the cost of any choice,
 //! and a choice that meets the bound is proved.
 
+use std::cmp::Reverse;
+
 use phalanx_model::DeviceMask;
 
 use super::View;
@@ -67,7 +69,7 @@ impl Fill {
                 // A smaller last part may fit beside the whole ones.
                 holds.full.saturating_add(if holds.rest { unit_at(view, LevelAt::Above(deeper)) } else { 0 })
             }));
-            self.capacities.sort_unstable_by_key(|capacity| std::cmp::Reverse(*capacity));
+            self.capacities.sort_unstable_by_key(|capacity| Reverse(*capacity));
             let mut left = view.request.size;
             let used = self.capacities.iter().take_while(|capacity| {
                 let goes_on = left > 0;
@@ -122,7 +124,7 @@ impl Fill {
                 children.push((full, child as u32));
             }
         }
-        children.sort_unstable_by_key(|(full, child)| (std::cmp::Reverse(*full), *child));
+        children.sort_unstable_by_key(|(full, child)| (Reverse(*full), *child));
         let mut left = want;
         let mut next = 0;
         let mut filled = true;
@@ -193,7 +195,7 @@ impl Fill {
     /// members.
     fn share(&mut self, left: u32) -> bool {
         let candidates = self.bins.iter().enumerate().filter(|(_, bin)| bin.nodes > 0 && bin.cap.hi >= left);
-        let Some((at, bin)) = candidates.min_by_key(|(at, bin)| (bin.cap.lo, std::cmp::Reverse(*at))) else {
+        let Some((at, bin)) = candidates.min_by_key(|(at, bin)| (bin.cap.lo, Reverse(*at))) else {
             return false;
         };
         // A roomier node than the tightest may accept the rest.
@@ -238,13 +240,13 @@ impl Fill {
         let free =
             |bin: &Bin| view.tree.kinds[usize::from(bin.kind)].offers()[usize::from(bin.class)].devices;
         self.bins.sort_unstable_by_key(|bin| {
-            (std::cmp::Reverse(bin.cap.hi), free(bin), bin.cap.lo, bin.kind, bin.class, bin.node)
+            (Reverse(bin.cap.hi), free(bin), bin.cap.lo, bin.kind, bin.class, bin.node)
         });
     }
 
     /// Which nodes they are: of each bin the first.
     fn assign(&mut self, view: View<'_>, level: usize, domain: usize, picks: &mut Vec<Pick>) {
-        self.taken.sort_unstable_by_key(|(bin, members)| (*bin, std::cmp::Reverse(*members)));
+        self.taken.sort_unstable_by_key(|(bin, members)| (*bin, Reverse(*members)));
         let nodes = view.tree.domains[level][domain].nodes.clone();
         let mut from = (u32::MAX, nodes.start);
         for (at, members) in &self.taken {
@@ -315,7 +317,7 @@ pub(super) fn choose_devices(view: View<'_>, threshold: u32, inside: u32, pick: 
 }
 
 /// Devices of a node such that each part is inside one group: of all such sets the one that is worth most, then the
-/// one that leaves the fastest ring, then that of the lowest numbers.
+/// one that leaves the best places for others, then that of the lowest numbers.
 pub(super) fn in_groups(
     view: View<'_>,
     kind: &Kind,
@@ -328,7 +330,7 @@ pub(super) fn in_groups(
         return in_groups_in_order(view, kind, free, members, (group, size));
     }
     let each = view.request.needs.devices;
-    let mut best: Option<((u32, u32), DeviceMask)> = None;
+    let mut best: Option<((u32, Reverse<u64>), DeviceMask)> = None;
     let mut next = Some(free);
     while let Some(set) = next {
         // The next smaller subset.
@@ -337,7 +339,7 @@ pub(super) fn in_groups(
             continue;
         }
         let Some(worth) = worth(set) else { continue };
-        let candidate = (worth, kind.ring(free.minus(set)));
+        let candidate = (worth, Reverse(kind.table.rest_ps(free.minus(set))));
         if best.is_none_or(|(found, _)| candidate >= found) {
             best = Some((candidate, set));
         }

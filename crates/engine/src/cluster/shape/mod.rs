@@ -5,6 +5,9 @@
 //! programming over (set, end of the path): `reach[mask]` holds the devices at which a path can end that
 //! starts at the lowest device of `mask` and visits all of it using only links of at least B.
 
+mod rest;
+
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use phalanx_model::{DeviceMask, ShapeCost};
@@ -71,10 +74,21 @@ pub(crate) struct ShapeTable {
     /// Sets of one size differ and only the best of each size is known: the offer may exceed what the free devices
     /// have.
     is_estimated: bool,
+    /// What each mask offers as the rest of a machine, in picoseconds for a megabyte: less is better. Empty where only
+    /// the number of devices matters.
+    rest_ps: Vec<u64>,
     /// The best subset by mask and number of devices: inside the node alone, and beside other nodes.
     inside: Vec<u8>,
     spanning: Vec<u8>,
 }
+
+/// What a set of devices is worth to a gang that stays inside the node: its bandwidth, then what the rest is worth to
+/// others, then the bandwidth of all pairs, then how few devices stay free beside it behind links that it uses. More is
+/// better.
+type Alone = (u32, Reverse<u64>, u64, Reverse<u32>);
+
+/// The same for a gang that has members on other nodes: the slower of NICs and ring come first.
+type Beside = (u32, Alone);
 
 /// The offer of a free mask: by number of devices, the fastest set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,9 +125,13 @@ impl ShapeTable {
             class_of: Vec::new(),
             offers: Vec::new(),
             is_estimated: false,
+            rest_ps: Vec::new(),
             inside: Vec::new(),
             spanning: Vec::new(),
         };
+        if sound {
+            table.rest_ps = rest::table(cost.devices, |set| table.speed(set));
+        }
         if sound && cost.devices <= PICKS_DEVICES_MAX {
             table.tabulate();
         } else {
@@ -134,17 +152,16 @@ impl ShapeTable {
         let mut offers = Vec::with_capacity(masks);
         for mask in 0..masks as u64 {
             let free = DeviceMask(mask);
-            let mut best = vec![((0, 0, 0), (0, 0, 0, 0)); width];
+            let mut best: Vec<Option<(Alone, Beside)>> = vec![None; width];
             // Downwards, so that of equals the lowest numbers stay.
             let mut set = mask;
             loop {
                 let devices = DeviceMask(set);
-                let (count, speed) = (devices.count() as usize, self.speed(devices));
-                let (pairs, rest) = (self.pairs(devices), self.speed(free.minus(devices)));
+                let count = devices.count() as usize;
                 let at = mask as usize * width + count;
-                let alone = (speed, pairs, rest);
-                let beside = (speed.min(self.nics(devices)), speed, pairs, rest);
-                if let Some((best_alone, best_beside)) = best.get_mut(count) {
+                let (alone, beside) = (self.alone(free, devices), self.beside(free, devices));
+                let best = best.get_mut(count).map(|best| best.get_or_insert((alone, beside)));
+                if let Some((best_alone, best_beside)) = best {
                     if alone >= *best_alone {
                         *best_alone = alone;
                         inside[at] = set as u8;
@@ -159,11 +176,11 @@ impl ShapeTable {
                 }
                 set = (set - 1) & mask;
             }
-            best.truncate(free.count() as usize + 1);
+            let best = || best.iter().flatten();
             offers.push(Offer {
                 devices: free.count(),
-                inside: best.iter().map(|(alone, _)| alone.0).collect(),
-                spanning: best.iter().map(|(_, beside)| beside.0).collect(),
+                inside: best().map(|(alone, _)| alone.0).collect(),
+                spanning: best().map(|(_, beside)| beside.0).collect(),
             });
         }
         let mut distinct = offers.clone();
@@ -273,9 +290,9 @@ impl ShapeTable {
         together.copied().unwrap_or_else(|| self.ring(mask))
     }
 
-    /// The best `count` devices of `free`: the fastest rings, then the most bandwidth between all pairs (an
-    /// island before a ring of equal speed that leaves it), then the set that leaves the fastest ring for
-    /// others, then the lowest numbers. `None` when there are not enough.
+    /// The best `count` devices of `free`: the fastest, then those that leave the best places for others, then those
+    /// with the most bandwidth between all pairs, then those that share the fewest links with others, then the lowest
+    /// numbers. `None` when there are not enough.
     pub(crate) fn best(&self, free: DeviceMask, count: u32) -> Option<DeviceMask> {
         if free.count() < count {
             return None;
@@ -290,14 +307,35 @@ impl ShapeTable {
             return Some(free.iter().take(count as usize).collect());
         }
         // Lowest numbers win a tie, so a later candidate has to be strictly better.
-        let worth = |set: DeviceMask| (self.speed(set), self.pairs(set), self.speed(free.minus(set)));
         let mut sets = subsets(free, count);
         let first = sets.next()?;
-        let better = |best: (DeviceMask, (u32, u64, u32)), set: DeviceMask| {
-            let value = worth(set);
+        let better = |best: (DeviceMask, Alone), set: DeviceMask| {
+            let value = self.alone(free, set);
             if value > best.1 { (set, value) } else { best }
         };
-        Some(sets.fold((first, worth(first)), better).0)
+        Some(sets.fold((first, self.alone(free, first)), better).0)
+    }
+
+    fn alone(&self, free: DeviceMask, set: DeviceMask) -> Alone {
+        let rest = free.minus(set);
+        (self.speed(set), Reverse(self.rest_ps(rest)), self.pairs(set), Reverse(self.neighbours(rest, set)))
+    }
+
+    /// Devices of `rest` that share a link with the set, once for every such link: whoever comes there shares it.
+    fn neighbours(&self, rest: DeviceMask, set: DeviceMask) -> u32 {
+        let used = self.cost.groups.iter().filter(|group| !group.and(set).is_empty());
+        used.map(|group| group.and(rest).count()).sum()
+    }
+
+    fn beside(&self, free: DeviceMask, set: DeviceMask) -> Beside {
+        let alone = self.alone(free, set);
+        (alone.0.min(self.nics(set)), alone)
+    }
+
+    /// What free devices are worth to gangs that come later: the mean time of one megabyte there, in picoseconds, summed
+    /// over the sizes of jobs. Only masks of equally many devices compare.
+    pub(crate) fn rest_ps(&self, free: DeviceMask) -> u64 {
+        usize::try_from(free.0).ok().and_then(|mask| self.rest_ps.get(mask)).copied().unwrap_or(0)
     }
 
     /// Bandwidth of all pairs of a set together.
@@ -408,108 +446,4 @@ fn hamiltonian_path(cost: &ShapeCost, devices: &[u32], at_least: u32) -> Option<
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Pair bandwidths from a matrix of small numbers.
-    fn shape(rows: &[&[u32]]) -> ShapeTable {
-        let devices = u32::try_from(rows.len()).unwrap();
-        ShapeTable::build(&ShapeCost { devices, pair_mb_per_s: rows.concat(), ..ShapeCost::default() })
-    }
-
-    /// V100 hybrid cube mesh: 2 is a double link, 1 a single one, both above PCIe (0 here stands for 1/10).
-    fn hybrid_cube_mesh() -> ShapeTable {
-        shape(&[
-            &[0, 10, 10, 20, 1, 1, 20, 1],
-            &[10, 0, 20, 10, 1, 1, 1, 20],
-            &[10, 20, 0, 20, 10, 1, 1, 1],
-            &[20, 10, 20, 0, 1, 10, 1, 1],
-            &[1, 1, 10, 1, 0, 20, 10, 20],
-            &[1, 1, 1, 10, 20, 0, 20, 10],
-            &[20, 1, 1, 1, 10, 20, 0, 10],
-            &[1, 20, 1, 1, 20, 10, 10, 0],
-        ])
-    }
-
-    fn mask(devices: &[u32]) -> DeviceMask {
-        devices.iter().copied().collect()
-    }
-
-    #[test]
-    fn four_of_a_cube_mesh_come_from_one_island() {
-        let table = hybrid_cube_mesh();
-        assert_eq!(table.best(DeviceMask::first(8), 4), Some(mask(&[0, 1, 2, 3])));
-        assert_eq!(table.best(mask(&[0, 1, 4, 5, 6, 7]), 4), Some(mask(&[4, 5, 6, 7])));
-        // Two of each island: nothing but PCIe closes the ring.
-        assert_eq!(table.ring(mask(&[0, 1, 4, 5])), 1);
-    }
-
-    #[test]
-    fn a_pair_takes_a_double_link_and_leaves_the_rest_whole() {
-        let table = hybrid_cube_mesh();
-        let pair = table.best(DeviceMask::first(8), 2).unwrap();
-        assert_eq!(table.ring(pair), 20);
-    }
-
-    #[test]
-    fn ring_order_visits_every_device_once_over_good_links() {
-        let table = hybrid_cube_mesh();
-        for bits in 0..256_u64 {
-            let set = DeviceMask(bits);
-            let order = table.ring_order(set);
-            assert_eq!(order.iter().copied().collect::<DeviceMask>(), set);
-            assert_eq!(order.len(), set.count() as usize);
-            if order.len() > 1 {
-                let around = order.iter().zip(order.iter().cycle().skip(1));
-                let slowest = around.map(|(a, b)| table.cost.pair(*a, *b)).min();
-                assert_eq!(slowest, Some(table.ring(set)), "{set}");
-            }
-        }
-    }
-
-    /// The table against every permutation.
-    #[test]
-    fn the_table_is_the_brute_force_optimum() {
-        fn best_ring(cost: &ShapeCost, path: &mut Vec<u32>, rest: &mut Vec<u32>, slowest: u32) -> u32 {
-            if rest.is_empty() {
-                let close = cost.pair(path[0], path[path.len() - 1]);
-                return slowest.min(close);
-            }
-            let mut best = 0;
-            for i in 0..rest.len() {
-                let next = rest.remove(i);
-                let link = cost.pair(path[path.len() - 1], next);
-                path.push(next);
-                best = best.max(best_ring(cost, path, rest, slowest.min(link)));
-                path.pop();
-                rest.insert(i, next);
-            }
-            best
-        }
-        let table = hybrid_cube_mesh();
-        for bits in 1..256_u64 {
-            let devices: Vec<u32> = DeviceMask(bits).iter().collect();
-            if devices.len() < 2 {
-                continue;
-            }
-            let mut rest = devices[1..].to_vec();
-            let expected = best_ring(&table.cost, &mut vec![devices[0]], &mut rest, u32::MAX);
-            assert_eq!(table.ring(DeviceMask(bits)), expected, "{}", DeviceMask(bits));
-        }
-    }
-
-    #[test]
-    fn an_unknown_shape_still_gives_devices() {
-        let table = ShapeTable::build(&ShapeCost::default());
-        assert_eq!(table.best(mask(&[3, 5, 7]), 2), Some(mask(&[3, 5])));
-        assert_eq!(table.best(mask(&[3]), 2), None);
-        assert_eq!(table.ring_order(mask(&[3, 5, 7, 9])), [3, 5, 7, 9]);
-    }
-
-    #[test]
-    fn subsets_are_all_and_distinct() {
-        let sets: Vec<DeviceMask> = subsets(mask(&[1, 3, 4, 9, 60]), 3).collect();
-        assert_eq!(sets.len(), 10);
-        assert!(sets.iter().all(|s| s.count() == 3 && s.is_subset_of(mask(&[1, 3, 4, 9, 60]))));
-    }
-}
+mod tests;
