@@ -8,6 +8,7 @@ mod deployed;
 mod job;
 mod log;
 mod node;
+mod predict;
 mod scheduler;
 mod terminal;
 mod topo;
@@ -28,6 +29,7 @@ pub(crate) use daemon::{Doctor, Up};
 pub(crate) use job::{Requeue, Resize, Scale, Update, Which};
 pub(crate) use log::Log;
 pub(crate) use node::{How, Node};
+pub(crate) use predict::{Predict, SIZES_MAX, Sizes, word};
 pub(crate) use scheduler::{ByDefault, Deciding, Scheduler, Used};
 pub(crate) use terminal::{Alloc, Exec};
 pub(crate) use topo::{Calibrate, Export, ExportTo, Import, Probe, Reading, Topo, Transport};
@@ -121,6 +123,8 @@ pub(crate) enum Verb {
     /// Show, check, import and measure topologies.
     #[command(subcommand)]
     Topo(Topo),
+    /// Predict how long a collective takes: on named GPUs, on so many, or for a job; without a daemon.
+    Predict(Box<Predict>),
     /// List queues, show one with every term of the order, or put a queue file in force.
     #[command(args_conflicts_with_subcommands = true)]
     Queues(Queues),

@@ -21,6 +21,8 @@ pub(crate) enum Format {
     Yaml,
     /// Numbers or names, one per line.
     Name,
+    /// Of `predict` alone.
+    Csv,
     /// Of `topo import` alone.
     File(PathBuf),
 }

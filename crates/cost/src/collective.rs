@@ -44,6 +44,58 @@ pub enum Protocol {
     Simple,
 }
 
+impl Collective {
+    /// In the order of the help.
+    pub const ALL: [Self; 6] = [
+        Self::AllReduce,
+        Self::AllGather,
+        Self::ReduceScatter,
+        Self::AllToAll,
+        Self::Broadcast,
+        Self::PointToPoint,
+    ];
+
+    /// As measurement files spell it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce => "all_reduce",
+            Self::AllGather => "all_gather",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::AllToAll => "all_to_all",
+            Self::Broadcast => "broadcast",
+            Self::PointToPoint => "send_recv",
+        }
+    }
+}
+
+impl Algorithm {
+    /// As NCCL writes it (`NCCL_ALGO`); `P2P` is the way of its sends and receives.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ring => "Ring",
+            Self::Tree => "Tree",
+            Self::Nvls => "NVLS",
+            Self::NvlsTree => "NVLSTree",
+            Self::Hierarchical => "Hierarchical",
+            Self::Direct => "P2P",
+        }
+    }
+}
+
+impl Protocol {
+    /// As NCCL writes it (`NCCL_PROTO`).
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::LowLatency => "LL",
+            Self::LowLatency128 => "LL128",
+            Self::Simple => "Simple",
+        }
+    }
+}
+
 /// Which part of the way holds a collective back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Limit {

@@ -26,6 +26,7 @@ mod shape;
 mod show;
 mod span;
 pub mod step;
+mod sweep;
 mod table;
 pub mod torus;
 
@@ -38,6 +39,7 @@ pub use path::{Path, PathClass, path};
 pub use predict::{Bottleneck, CostError, Crossings, Input, Prediction, predict};
 pub use ring::{Fabric, Ring, best_ring};
 pub use span::{Era, Inner, Span};
+pub use sweep::{Ground, Point, sweep};
 pub use table::{compile, shape_cost};
 
 #[cfg(test)]

@@ -31,6 +31,27 @@ pub enum PathClass {
     Dis,
 }
 
+impl PathClass {
+    /// As NCCL's log and `nvidia-smi topo -m` write it: `PHB`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Loc => "LOC",
+            Self::Nvl => "NVL",
+            Self::Nvb => "NVB",
+            Self::C2c => "C2C",
+            Self::Pix => "PIX",
+            Self::Pxb => "PXB",
+            Self::P2c => "P2C",
+            Self::Pxn => "PXN",
+            Self::Phb => "PHB",
+            Self::Sys => "SYS",
+            Self::Net => "NET",
+            Self::Dis => "DIS",
+        }
+    }
+}
+
 /// A path inside one machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {

@@ -115,7 +115,10 @@ pub(crate) fn declared(path: &Path) -> Result<Cluster, ClusterError> {
 }
 
 /// The constants of a site. The model counts on numbers above 0; only a time may be 0.
-fn constants(path: &Path) -> Result<Constants, ClusterError> {
+///
+/// # Errors
+/// When the file cannot be read or has an unknown or missing constant, or one that is not above 0.
+pub fn constants(path: &Path) -> Result<Constants, ClusterError> {
     let bad = |at: String, why: String| ClusterError::Constants { path: path.to_owned(), at, why };
     let size = fs::metadata(path).map_or(0, |file| file.len());
     if size > CONSTANTS_BYTES_MAX {

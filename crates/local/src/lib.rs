@@ -24,6 +24,7 @@ pub mod losses;
 mod notify;
 mod orphans;
 mod paths;
+mod preview;
 pub mod protocol;
 pub mod queues;
 mod record;
@@ -41,7 +42,9 @@ mod verbs;
 mod views;
 mod world;
 
+pub use cluster::{ClusterError, constants};
 pub use notify::post;
 pub use paths::Paths;
+pub use preview::preview;
 pub use terminal::RANK as RANK_TERMINAL;
 pub use unfit::unfit;

@@ -9,6 +9,7 @@ pub(crate) mod jobs;
 pub(crate) mod kubernetes;
 pub(crate) mod nodes;
 mod placed;
+pub(crate) mod predict;
 pub(crate) mod probe;
 pub(crate) mod queues;
 mod table;

@@ -10,6 +10,7 @@ mod kubernetes;
 mod logs;
 mod node;
 mod policy;
+pub(crate) mod predict;
 pub(crate) mod probe;
 mod scheduler;
 mod sim;
@@ -110,6 +111,7 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
         Verb::Cancel(cancel) => jobs::cancel(&session, &cancel.verb.jobs),
         Verb::Nodes(_) => cluster::nodes(&session),
         Verb::Topo(topo) => topo::topo(&session, topo),
+        Verb::Predict(asked) => predict::predict(&session, &asked),
         Verb::Queues(queues) => policy::queues(&session, &queues),
         Verb::History(history) => policy::history(&session, &history),
         Verb::Hold(one) => session.done(Ask::Hold { job: JobRef::parse(&one.job) }),

@@ -3,7 +3,7 @@
 mod calibrate;
 mod export;
 mod import;
-mod load;
+pub(super) mod load;
 
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use phalanx_discover::nccl;
 use phalanx_discover::source::Kind;
@@ -80,12 +79,7 @@ fn declare(import: &Import, loaded: &mut Loaded) -> Result<(), Failure> {
     };
     let (gpu_memory, memory) = (bytes("--gpu-memory", gpu_memory)?, bytes("--memory", memory)?);
     let cpus = cpus_of(import)?;
-    let mut changed = 0;
-    for host in &mut loaded.graph.hosts {
-        let Some(machine) = host.machine.as_mut().filter(|machine| !machine.devices.is_empty()) else {
-            continue;
-        };
-        let machine = Arc::make_mut(machine);
+    let changed = load::each_machine(&mut loaded.graph, |machine| {
         for device in &mut machine.devices {
             if let Some(model) = model {
                 device.model.clone_from(model);
@@ -96,8 +90,7 @@ fn declare(import: &Import, loaded: &mut Loaded) -> Result<(), Failure> {
         machine.cpu_milli = cpus.map_or(machine.cpu_milli, |cpus| cpus.saturating_mul(1000));
         machine.assume_nic_speeds();
         shape::rename(machine);
-        changed += 1;
-    }
+    });
     if changed == 0 {
         let message = format!("{flag} describes a machine, and the files name none with devices");
         return Err(Failure::usage(message, "give the output of `nvidia-smi topo -m` of a host as well"));

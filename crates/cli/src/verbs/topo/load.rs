@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use phalanx_cost::Constants;
 use phalanx_discover::Gap;
 use phalanx_discover::map::{self, Assembled, Options, Part};
 use phalanx_discover::objects::Preset;
@@ -27,22 +29,26 @@ const GAPS_SHOWN: usize = 10;
 const ROOT: &str = "cluster";
 
 /// A map, and the machine that was read by itself.
-pub(super) struct Loaded {
+pub(in crate::verbs) struct Loaded {
     /// As messages name it: the files.
-    pub(super) name: String,
-    pub(super) graph: Graph,
-    pub(super) domains: Domains,
-    pub(super) machine: Option<MachineReading>,
+    pub(in crate::verbs) name: String,
+    pub(in crate::verbs) graph: Graph,
+    pub(in crate::verbs) domains: Domains,
+    pub(in crate::verbs) machine: Option<MachineReading>,
     /// Whether one machine is all there is.
-    pub(super) is_machine: bool,
-    pub(super) gaps: Vec<(String, Gap)>,
+    pub(in crate::verbs) is_machine: bool,
+    pub(in crate::verbs) gaps: Vec<(String, Gap)>,
     /// Of a cluster file.
-    pub(super) measured: Vec<MeasuredPair>,
+    pub(in crate::verbs) measured: Vec<MeasuredPair>,
+    /// What a cluster file says, with everything that a map has no place for.
+    pub(in crate::verbs) declared: Option<TopologyView>,
+    /// Those that a cluster file names, or the built-in ones.
+    pub(in crate::verbs) constants: Constants,
 }
 
 impl Loaded {
     /// As the daemon would show it.
-    pub(super) fn view(&self) -> Result<TopologyView, Failure> {
+    pub(in crate::verbs) fn view(&self) -> Result<TopologyView, Failure> {
         let levels = Levels { tori: self.graph.tori.clone(), ..levels(&self.domains)? };
         let nodes = map::to_nodes(&self.graph, &self.domains);
         let file = ClusterFile::of_map(None, &self.graph, &self.domains, &|_| None).file;
@@ -52,7 +58,7 @@ impl Loaded {
         Ok(TopologyView { levels, costs, nodes, held: Vec::new() })
     }
 
-    pub(super) fn say_gaps(&self, session: &Session) {
+    pub(in crate::verbs) fn say_gaps(&self, session: &Session) {
         let mut count: BTreeMap<&str, usize> = BTreeMap::new();
         for (name, gap) in &self.gaps {
             let seen = count.entry(name).or_default();
@@ -68,17 +74,21 @@ impl Loaded {
 }
 
 /// The levels of a map, that of the node included.
-pub(super) fn levels(domains: &Domains) -> Result<Levels, Failure> {
+pub(in crate::verbs) fn levels(domains: &Domains) -> Result<Levels, Failure> {
     Ok(Levels::new(domains.levels.clone(), level(phalanx_spec::cluster::NODE_LEVEL)?))
 }
 
 /// The map of a running cluster.
-pub(super) fn of_view(view: &TopologyView) -> (Graph, Domains) {
+pub(in crate::verbs) fn of_view(view: &TopologyView) -> (Graph, Domains) {
     map::of_nodes(&view.levels, &view.nodes, &view.costs)
 }
 
 /// Reads files: one cluster file, or others that are put together. What was decided is said as notes.
-pub(super) fn files(session: &Session, files: &[PathBuf], how: &Reading) -> Result<Loaded, Failure> {
+pub(in crate::verbs) fn files(
+    session: &Session,
+    files: &[PathBuf],
+    how: &Reading,
+) -> Result<Loaded, Failure> {
     let mut parts = Vec::new();
     for path in files {
         let text = read_large(path)?;
@@ -115,7 +125,17 @@ pub(super) fn files(session: &Session, files: &[PathBuf], how: &Reading) -> Resu
     let rules = chosen(domains::rules(&reading.graph, &root, &reading.levels), &how.levels)?;
     let domains = domains::derive(&reading.graph, &rules);
     let name = files.iter().map(|path| shown(path)).collect::<Vec<_>>().join(", ");
-    Ok(Loaded { name, graph: reading.graph, domains, machine, is_machine, gaps, measured: Vec::new() })
+    Ok(Loaded {
+        name,
+        graph: reading.graph,
+        domains,
+        machine,
+        is_machine,
+        gaps,
+        measured: Vec::new(),
+        declared: None,
+        constants: Constants::DEFAULT,
+    })
 }
 
 /// Whether a name fits a pattern in which `*` stands for any letters and `?` for one.
@@ -182,6 +202,17 @@ fn level(text: &str) -> Result<LevelName, Failure> {
     LevelName::new(text).map_err(|e| Failure::usage(format!("{text:?} is no level: {e}"), ""))
 }
 
+/// Changes every machine that has devices; how many there are.
+pub(in crate::verbs) fn each_machine(graph: &mut Graph, mut change: impl FnMut(&mut Machine)) -> usize {
+    let machines = graph.hosts.iter_mut().filter_map(|host| host.machine.as_mut());
+    let mut changed = 0;
+    for machine in machines.filter(|machine| !machine.devices.is_empty()) {
+        change(Arc::make_mut(machine));
+        changed += 1;
+    }
+    changed
+}
+
 /// A cluster file begins a line with a key of its own, and is not an object of Kubernetes.
 fn is_cluster_file(text: &str) -> bool {
     let top = |key: &str| text.lines().any(|line| line.starts_with(key));
@@ -191,6 +222,11 @@ fn is_cluster_file(text: &str) -> bool {
 fn cluster_file(text: &str, path: &Path) -> Result<Loaded, Failure> {
     let cluster = ClusterFile::from_yaml(text, &shown(path))?.into_cluster()?;
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
+    let constants = match &cluster.constants {
+        Some(said) => phalanx_local::constants(&folder.join(said))
+            .map_err(|e| Failure::usage(format!("{}: {e}", shown(path)), ""))?,
+        None => Constants::DEFAULT,
+    };
     let mut hardware = Beside { folder, gaps: Vec::new() };
     let nodes: Vec<Node> =
         cluster.nodes(&mut hardware).map_err(|e| Failure::usage(format!("{}: {e}", shown(path)), ""))?;
@@ -205,6 +241,8 @@ fn cluster_file(text: &str, path: &Path) -> Result<Loaded, Failure> {
         is_machine: false,
         gaps: hardware.gaps,
         measured: cluster.measured,
+        declared: Some(TopologyView { levels: cluster.levels, costs, nodes, held: Vec::new() }),
+        constants,
     })
 }
 
@@ -232,7 +270,7 @@ impl phalanx_spec::Hardware for Beside<'_> {
 }
 
 /// The name of the file up to its first dot, where that is the name of a host.
-pub(super) fn host_of(path: &Path) -> Option<NodeName> {
+pub(in crate::verbs) fn host_of(path: &Path) -> Option<NodeName> {
     if is_stdin(path) {
         return NodeName::new("host").ok();
     }
@@ -242,7 +280,7 @@ pub(super) fn host_of(path: &Path) -> Option<NodeName> {
 }
 
 /// Fabrics are larger than what people write by hand.
-pub(super) fn read_large(path: &Path) -> Result<String, Failure> {
+pub(in crate::verbs) fn read_large(path: &Path) -> Result<String, Failure> {
     if is_stdin(path) {
         let mut text = String::new();
         let limit = FABRIC_BYTES_MAX as u64 + 1;
@@ -286,7 +324,7 @@ fn text_of(bytes: &[u8]) -> String {
 }
 
 /// Whether a kind of text tells of machines.
-pub(super) const fn is_of_machine(kind: Kind) -> bool {
+pub(in crate::verbs) const fn is_of_machine(kind: Kind) -> bool {
     matches!(kind, Kind::TopoM | Kind::NcclTopo | Kind::Hwloc | Kind::Rocm | Kind::NvmlProfile)
 }
 
