@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::Value;
 use tempfile::TempDir;
 
 /// Exit status, standard output, standard error.
@@ -24,6 +25,19 @@ fn run(folder: &Path, columns: u16, words: &str) -> Ran {
         .unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (out.status.code().unwrap(), text(out.stdout), text(out.stderr))
+}
+
+/// Time and bus bandwidth of each point, in ms and GB/s, and what is assumed.
+fn times(folder: &Path, words: &str) -> (Vec<(f64, f64)>, String) {
+    let (code, out, err) = run(folder, 140, &format!("{words} -o json"));
+    assert_eq!(code, 0, "{words}: {err}");
+    let document: Value = serde_json::from_str(&out).unwrap();
+    let placement = &document["placements"][0];
+    let points = placement["points"].as_array().unwrap().iter();
+    let points = points
+        .map(|p| (p["time_us"].as_f64().unwrap() / 1e3, p["busbw_gb_per_s"].as_f64().unwrap()))
+        .collect();
+    (points, placement["assumed"].to_string())
 }
 
 /// Compares a page; `UPDATE=1` writes it anew.
@@ -53,12 +67,87 @@ fn matrix() -> String {
     text
 }
 
+/// Two hosts of eight ports on two leaves, as `ibnetdiscover` prints them.
+fn fabric(width: &str) -> String {
+    let mut text = String::new();
+    let guid = |host: usize, nic: usize| format!("{:016x}", 0x2000 + host * 256 + nic);
+    for leaf in 0..2 {
+        let head =
+            format!("vendid=0x2c9\ndevid=0xd2f2\nsysimgguid=0x100{leaf}\nswitchguid=0x100{leaf}(100{leaf})");
+        writeln!(text, "{head}").unwrap();
+        let name = format!("\"leaf{leaf}\" enhanced port 0 lid {leaf} lmc 0");
+        writeln!(text, "Switch\t64 \"S-000000000000100{leaf}\"\t\t# {name}").unwrap();
+        for (at, (host, port)) in (0..2).flat_map(|host| (0..4).map(move |port| (host, port))).enumerate() {
+            let nic = leaf * 4 + port;
+            let guid = guid(host, nic);
+            let end = format!("\"H-{guid}\"[1]({guid}) \t\t# \"node-{host} mlx5_{nic}\" lid 9 {width}");
+            writeln!(text, "[{}]\t{end}", at + 1).unwrap();
+        }
+        text.push('\n');
+    }
+    for (host, nic) in (0..2).flat_map(|host| (0..8).map(move |nic| (host, nic))) {
+        let guid = guid(host, nic);
+        writeln!(text, "vendid=0x2c9\ndevid=0x1021\nsysimgguid=0x{guid}\ncaguid=0x{guid}").unwrap();
+        writeln!(text, "Ca\t1 \"H-{guid}\"\t\t# \"node-{host} mlx5_{nic}\"").unwrap();
+        let (leaf, port) = (nic / 4, host * 4 + nic % 4 + 1);
+        let end =
+            format!("\"S-000000000000100{leaf}\"[{port}]\t\t# lid 9 lmc 0 \"leaf{leaf}\" lid 1 {width}");
+        writeln!(text, "[1]({guid}) \t{end}\n").unwrap();
+    }
+    text
+}
+
 fn folder(files: &[(&str, &str)]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
         std::fs::write(folder.path().join(name), text).unwrap();
     }
     folder
+}
+
+/// Two machines of which `topo -m` and the product are all that is known took their 400 Gb/s NICs for 100 Gb/s, and from
+/// 64 MiB on were predicted to take more than three times as long.
+#[test]
+fn a_b200_box_from_topo_m_and_its_model_is_as_fast_as_one_whose_nics_are_stated() {
+    let cluster =
+        |nics: &str| format!("nodes:\n  - {{name: 'b[1-2]', topo: box.txt, model: NVIDIA B200{nics}}}\n");
+    let (unknown, stated) = (cluster(""), cluster(", nic_bandwidth: 400GB/s"));
+    let slow = cluster(", nic_bandwidth: 100GB/s");
+    let files =
+        [("box.txt", matrix()), ("unknown.yaml", unknown), ("stated.yaml", stated), ("slow.yaml", slow)];
+    let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
+    let folder = folder(&files);
+    let of =
+        |file: &str| times(folder.path(), &format!("all-reduce 64MiB..8GiB --on b[1-2] --cluster {file}"));
+    let ((unknown, assumed), (stated, known), (slow, _)) =
+        (of("unknown.yaml"), of("stated.yaml"), of("slow.yaml"));
+    assert_eq!(unknown.len(), 8);
+    for (unknown, stated) in unknown.iter().zip(&stated) {
+        assert!((unknown.0 / stated.0 - 1.0).abs() < 0.01, "{unknown:?} {stated:?}");
+    }
+    // Published are 683 to 696 GB/s for two such machines.
+    let (_, busbw) = unknown[5];
+    assert!((600.0..800.0).contains(&busbw), "{busbw} GB/s at 2 GiB");
+    assert!(slow[5].0 / unknown[5].0 > 3.0, "as 100 Gb/s each would take: {slow:?}");
+    assert!(assumed.contains("400 Gb/s each is assumed"), "{assumed}");
+    assert_eq!(known, "[]");
+}
+
+/// The cables say 400 Gb/s each, and the machine's own text says nothing: 1 GiB was predicted to take 11.2 ms.
+#[test]
+fn a_fabric_of_eight_ndr_ports_per_host_and_topo_m_takes_its_speed_from_the_cables() {
+    let (ndr, edr, host) = (fabric("4xNDR"), fabric("4xEDR"), matrix());
+    let folder = folder(&[("ndr.txt", &ndr), ("edr.txt", &edr), ("node-0.txt", &host)]);
+    let of = |file: &str| {
+        let words =
+            format!("all-reduce 1GiB --on node-[0-1] --cluster {file},node-0.txt --model NVIDIA_B200");
+        times(folder.path(), &words)
+    };
+    let (fast, assumed) = of("ndr.txt");
+    assert!((2.7..3.1).contains(&fast[0].0), "{fast:?}");
+    assert_eq!(assumed, "[]", "cables say it");
+    let (slow, _) = of("edr.txt");
+    assert!((10.6..11.7).contains(&slow[0].0), "eight ports of 100 Gb/s do take as long: {slow:?}");
 }
 
 #[test]
