@@ -80,7 +80,7 @@ impl Report {
         let moved = phalanx_cost::calibrate::Parameter::all().filter(|parameter| {
             let (built_in, fitted) =
                 (parameter.get(&Constants::DEFAULT), parameter.get(&self.curves.constants));
-            stats::apart(built_in, fitted) > 0.01
+            self.curves.determines(&parameter.name()) && stats::apart(built_in, fitted) > 0.01
         });
         for parameter in moved {
             println!("\nnote: the built-in {} is no longer what fits; see --fit", parameter.name());

@@ -182,6 +182,7 @@ impl Facts {
             collective: self.collective,
             bytes,
             span,
+            setup: self.name.to_owned(),
             is_framework: self.is_framework,
             ns: if self.format == Format::Payload { as_f64(bytes) / value * factor } else { value * 1e3 },
         });

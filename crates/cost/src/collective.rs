@@ -160,6 +160,13 @@ pub fn time(
     if span.ranks < 2 {
         return nothing;
     }
+    let scoped;
+    let constants = if constants.kinds.is_empty() {
+        constants
+    } else {
+        scoped = constants.between(span);
+        &scoped
+    };
     let model = Model { span, constants, nic_mb: span.nic_mb * span.nic_share(constants) };
     let mut best: Option<Time> = None;
     let mut fallback: Option<Time> = None;

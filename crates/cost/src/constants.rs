@@ -3,6 +3,8 @@
 use phalanx_model::CollectiveCost;
 use serde::{Deserialize, Serialize};
 
+use crate::Kinds;
+
 /// One value per protocol: LL, LL128, Simple.
 pub type PerProtocol = [f64; 3];
 
@@ -40,6 +42,9 @@ pub struct Constants {
     pub nvls_hopper: f64,
     pub nvls_blackwell: f64,
     pub networks: Networks,
+    /// Of kinds of machines that were measured alone, in the place of those above.
+    #[serde(default, skip_serializing_if = "Kinds::is_empty")]
+    pub kinds: Kinds,
 }
 
 /// How nodes talk.
@@ -184,6 +189,7 @@ impl Constants {
             tcpxo: class(0.963, 15_000.0),
             sockets: class(0.95, 15_000.0),
         },
+        kinds: Kinds::NONE,
     };
 
     /// The calibratable constants before any measurement: what is documented, or all of what is nominal. A fit

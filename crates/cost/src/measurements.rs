@@ -35,6 +35,8 @@ pub struct Measurement {
     pub collective: Collective,
     pub bytes: u64,
     pub span: Span,
+    /// What it was measured on, in words: `all_reduce, 2 x 8 H100, 8x400G verbs`.
+    pub setup: String,
     /// Through a framework, which takes its own time to launch.
     pub is_framework: bool,
     pub ns: f64,
@@ -212,8 +214,13 @@ impl Header {
         } else {
             bytes / read("busbw", "a bandwidth in GB/s", &positive)? * bus_factor(collective, span.ranks)
         };
+        let setup = [format!("{}, {nodes} x {per_node} {hardware}", collective.name()), link.to_owned()];
+        let nic = if nodes > 1 { nic } else { "" };
+        let setup =
+            setup.iter().map(String::as_str).chain([nic, if is_framework { "framework" } else { "" }]);
+        let setup = setup.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", ");
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 2^60")]
-        Ok(Measurement { collective, bytes: bytes as u64, span, is_framework, ns })
+        Ok(Measurement { collective, bytes: bytes as u64, span, setup, is_framework, ns })
     }
 }
 

@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 
-use crate::calibrate::{Parameter, calibrate, predicted_ns};
+use crate::calibrate::{Own, Parameter, calibrate, predicted_ns};
 use crate::collective::Collective;
 use crate::measurements::{Measurement, MeasurementError, parse};
-use crate::{Constants, Network};
+use crate::{Constants, MachineKind, Network};
 
 const GOOD: &str = "\
 # measured on a Tuesday
@@ -91,7 +91,11 @@ fn a_fit_finds_the_constants_that_made_the_measurements() {
     let measurements = made(&hidden);
     let fit = calibrate(&measurements, &Constants::PRIOR);
     assert!(fit.error_before > 0.1 && fit.error_after < 0.02, "{} {}", fit.error_before, fit.error_after);
-    for parameter in [Parameter::RingShare, Parameter::NvlsShare, Parameter::NetworkShare(Network::Efa)] {
+    for parameter in [
+        Parameter::Common(Own::RingShare),
+        Parameter::OfKind(MachineKind::NvlinkHopper, Own::NvlsShare),
+        Parameter::NetworkShare(Network::Efa),
+    ] {
         let (found, wanted) = (parameter.get(&fit.constants), parameter.get(&hidden));
         assert!((found / wanted - 1.0).abs() < 0.03, "{}: {found} of {wanted}", parameter.name());
     }
@@ -99,6 +103,53 @@ fn a_fit_finds_the_constants_that_made_the_measurements() {
     let untouched = Parameter::NetworkShare(Network::Tcpx);
     assert!(fit.moved.iter().all(|moved| moved.parameter != untouched), "no measurement speaks of it");
     assert_eq!(calibrate(&[], &hidden).constants, hidden);
+}
+
+/// All-reduces on one node of this product, `factor` times as slow as predicted.
+fn slow(hardware: &str, shifts: std::ops::Range<u32>, factor: f64) -> Vec<Measurement> {
+    let mut text = "collective,bytes,nodes,gpus_per_node,hardware,nic,time_us\n".to_owned();
+    for shift in shifts {
+        text += &format!("all_reduce,{},1,8,{hardware},-,1\n", 1_u64 << shift);
+    }
+    let mut made = parse(&text).unwrap();
+    for measurement in &mut made {
+        measurement.ns = predicted_ns(measurement, &Constants::DEFAULT) * factor;
+    }
+    made
+}
+
+#[test]
+fn measurements_of_one_kind_of_machine_move_no_other() {
+    let fit = calibrate(&slow("A100", 26..34, 2.0), &Constants::DEFAULT);
+    let ampere = Parameter::OfKind(MachineKind::NvlinkAmpere, Own::RingShare);
+    assert!(ampere.get(&fit.constants) < 0.6, "{fit:?}");
+    let others = Constants { kinds: crate::Kinds::NONE, ..fit.constants };
+    assert_eq!(others, Constants::DEFAULT, "what all kinds have stays");
+    for other in slow("H100", 26..34, 1.0).iter().chain(&slow("V100", 26..34, 1.0)) {
+        assert!((predicted_ns(other, &fit.constants) / other.ns - 1.0).abs() < 1e-12, "{other:?}");
+    }
+    // Two kinds that agree move what all kinds have, and a site that was fitted before keeps what is its own.
+    let both = [slow("A100", 26..34, 1.3), slow("V100", 26..34, 1.3)].concat();
+    let common = calibrate(&both, &Constants::DEFAULT);
+    assert!(common.constants.kinds.is_empty() && common.constants.ring_share < 0.9, "{common:?}");
+    let again = calibrate(&slow("A100", 26..34, 3.0), &fit.constants);
+    assert!(ampere.get(&again.constants) < ampere.get(&fit.constants), "{again:?}");
+    assert_eq!(again.constants.ring_share, Constants::DEFAULT.ring_share);
+}
+
+#[test]
+fn a_constant_moves_by_enough_sizes_and_says_how_many_it_has() {
+    let kept = |measurements: &[Measurement]| {
+        let fit = calibrate(measurements, &Constants::DEFAULT);
+        let ring = |parameter: Parameter| parameter.name().ends_with("ring_share");
+        let moved = fit.moved.iter().filter(|moved| ring(moved.parameter)).count();
+        (moved, fit.kept.iter().find(|kept| ring(kept.parameter)).map(|kept| (kept.sizes, kept.needs)))
+    };
+    let two = slow("A100", 30..32, 2.0);
+    assert_eq!(kept(&two), (0, Some((2, 3))));
+    assert_eq!(kept(&[two.clone(), two.clone(), two].concat()), (0, Some((2, 3))), "repeats say no more");
+    assert_eq!(kept(&slow("A100", 30..33, 2.0)), (1, None));
+    assert_eq!(kept(&slow("A100", 3..9, 2.0)), (0, Some((0, 3))), "small messages tell no bandwidth");
 }
 
 proptest! {

@@ -195,8 +195,8 @@ fn transfer_bytes(text: &str) -> Result<u64, String> {
 #[derive(Debug, Args)]
 pub(crate) struct Calibrate {
     /// CSV with a header: collective, bytes, nodes, gpus_per_node, hardware, nic, and time_us or busbw.
-    #[arg(value_name = "CSV", value_hint = ValueHint::FilePath)]
-    pub(crate) measurements: PathBuf,
+    #[arg(required = true, value_name = "CSV", value_hint = ValueHint::FilePath)]
+    pub(crate) measurements: Vec<PathBuf>,
     /// Constants to begin with, as TOML [default: the built-in ones].
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) start: Option<PathBuf>,

@@ -4,6 +4,7 @@
 mod asked;
 pub(crate) mod calendar;
 pub(crate) mod dry_run;
+pub(crate) mod fit;
 pub(crate) mod history;
 pub(crate) mod jobs;
 pub(crate) mod kubernetes;

@@ -322,25 +322,3 @@ pub(crate) fn changes(page: &Page, lines: &[String]) -> String {
     };
     lines.iter().map(paint).collect()
 }
-
-/// What a fit moved, and what it gained.
-pub(crate) fn fit(page: &Page, measurements: usize, fit: &phalanx_cost::calibrate::Fit) -> String {
-    let percent = |error: f64| format!("{:.1} %", error * 100.0);
-    let mut grid = Grid::new(page, &["CONSTANT", "BEFORE", "AFTER", "MEASUREMENTS"]);
-    for moved in &fit.moved {
-        let value = |value: f64| format!("{:.*}", if value < 100.0 { 3 } else { 0 }, value);
-        grid.row(vec![
-            cell(moved.parameter.name()),
-            cell(value(moved.before)),
-            cell(value(moved.after)),
-            cell(moved.measurements),
-        ]);
-    }
-    format!(
-        "{}\nmean error over {}: {} before, {} after (measured against predicted)\n",
-        grid.render(),
-        count(measurements as u64, "measurement"),
-        percent(fit.error_before),
-        percent(fit.error_after)
-    )
-}

@@ -16,7 +16,7 @@ mod scheduler;
 mod sim;
 mod submit;
 mod terminal;
-mod topo;
+pub(crate) mod topo;
 mod wait;
 
 use std::ffi::OsString;

@@ -1,6 +1,6 @@
 //! Topologies: drawn, checked, compared, imported and exported.
 
-mod calibrate;
+pub(crate) mod calibrate;
 mod export;
 mod import;
 pub(super) mod load;
