@@ -150,6 +150,32 @@ fn a_fabric_of_eight_ndr_ports_per_host_and_topo_m_takes_its_speed_from_the_cabl
     assert!((10.6..11.7).contains(&slow[0].0), "eight ports of 100 Gb/s do take as long: {slow:?}");
 }
 
+/// A stated bandwidth tells no transport: over GPUDirect-TCPX half of the line rate is reached.
+#[test]
+fn a_declared_transport_counts_and_one_that_is_not_is_said() {
+    let cluster = |more: &str| {
+        let devices = "devices: {count: 8, link: nvlink, model: NVIDIA H100 80GB HBM3}";
+        format!("nodes:\n  - {{name: 'a[1-2]', {devices}, nic_bandwidth: 800Gb/s{more}}}\n")
+    };
+    let kinds = ["", ", transport: verbs", ", transport: tcpx", ", transport: sockets", ", transport: roce"];
+    let folder = tempfile::tempdir().unwrap();
+    let predicted = kinds.map(|kind| {
+        std::fs::write(folder.path().join("a.yaml"), cluster(kind)).unwrap();
+        times(folder.path(), "all-gather 8KiB,1GiB --on a1,a2 --cluster a.yaml")
+    });
+    let [(unsaid, assumed), (verbs, none), (tcpx, _), (sockets, _), (roce, _)] = predicted;
+    assert_eq!((&unsaid, &none[..]), (&verbs, "[]"));
+    assert!(assumed.contains("transport of the NICs is not stated; verbs is assumed"), "{assumed}");
+    assert!((1.8..2.2).contains(&(tcpx[1].0 / verbs[1].0)), "half of the line rate: {tcpx:?} {verbs:?}");
+    assert!(tcpx[0].0 > verbs[0].0 && sockets[0].0 > verbs[0].0, "small messages take longer");
+    assert_eq!(roce, verbs);
+
+    std::fs::write(folder.path().join("a.yaml"), cluster(", transport: rdma")).unwrap();
+    let (code, _, err) = run(folder.path(), 140, "all-gather 1GiB --on a1,a2 --cluster a.yaml");
+    assert_eq!(code, 64, "{err}");
+    assert!(err.contains("rdma") && err.contains("verbs, roce, efa, tcpx, tcpxo, sockets"), "{err}");
+}
+
 #[test]
 fn pages() {
     let box_ = matrix();

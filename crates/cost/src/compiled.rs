@@ -4,7 +4,9 @@ mod islands;
 
 use std::collections::BTreeMap;
 
-use phalanx_model::{CostTable, DeviceMask, DomainName, LevelCost, Levels, Node, NodeName, Placement};
+use phalanx_model::{
+    CostTable, DeviceMask, DomainName, LevelCost, Levels, Node, NodeName, Placement, Transport,
+};
 
 use crate::collective::{self, Algorithm, Collective, Limit, Time};
 use crate::predict::{Bottleneck, CostError};
@@ -45,6 +47,7 @@ struct Place {
     shape: u32,
     /// What the table declares for the uplink of the node, which is its NICs.
     declared_nic_mb: Option<f64>,
+    transport: Option<Transport>,
     latency_ns: f64,
     /// The domain that joins its devices with those of other nodes: the outermost that says so.
     joint: Option<u32>,
@@ -164,6 +167,7 @@ impl Compiled {
                 name: node.name.clone(),
                 shape: u32::try_from(shape).unwrap_or(u32::MAX),
                 declared_nic_mb: Some(cost.uplink_mb_per_s).filter(|mb| *mb > 0).map(f64::from),
+                transport: table.transports.get(&node.name).copied(),
                 latency_ns: f64::from(cost.latency_ns),
                 joint,
             });

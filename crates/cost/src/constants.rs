@@ -1,6 +1,6 @@
 //! The constants of the model as data: `constants.toml` beside this crate has every value with its source.
 
-use phalanx_model::CollectiveCost;
+use phalanx_model::{CollectiveCost, Transport};
 use serde::{Deserialize, Serialize};
 
 use crate::Kinds;
@@ -51,9 +51,10 @@ pub struct Constants {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Network {
-    /// `InfiniBand` and `RoCE`.
+    /// `InfiniBand`, and NICs that do not say.
     #[default]
     Verbs,
+    Roce,
     /// AWS EFA with 100G devices.
     Efa100,
     /// AWS EFA with 200G and 400G rails.
@@ -78,6 +79,9 @@ pub struct NetworkClass {
 #[serde(deny_unknown_fields)]
 pub struct Networks {
     pub verbs: NetworkClass,
+    /// Files of constants that were written before it was told apart have none.
+    #[serde(default = "roce")]
+    pub roce: NetworkClass,
     pub efa100: NetworkClass,
     pub efa: NetworkClass,
     pub tcpx: NetworkClass,
@@ -86,19 +90,43 @@ pub struct Networks {
 }
 
 impl Network {
-    pub const ALL: [Self; 6] = [Self::Verbs, Self::Efa100, Self::Efa, Self::Tcpx, Self::Tcpxo, Self::Sockets];
+    pub const ALL: [Self; 7] =
+        [Self::Verbs, Self::Roce, Self::Efa100, Self::Efa, Self::Tcpx, Self::Tcpxo, Self::Sockets];
 
     /// As `constants.toml` and measurement files spell it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Verbs => "verbs",
+            Self::Roce => "roce",
             Self::Efa100 => "efa100",
             Self::Efa => "efa",
             Self::Tcpx => "tcpx",
             Self::Tcpxo => "tcpxo",
             Self::Sockets => "sockets",
         }
+    }
+
+    /// The network of a declared transport; `mb_per_s` is one NIC. Slow EFA devices are those of p4.
+    #[must_use]
+    pub const fn of_transport(transport: Transport, mb_per_s: f64) -> Self {
+        match transport {
+            Transport::Verbs => Self::Verbs,
+            Transport::Roce => Self::Roce,
+            Transport::Efa if mb_per_s <= 12_500.0 => Self::Efa100,
+            Transport::Efa => Self::Efa,
+            Transport::Tcpx => Self::Tcpx,
+            Transport::Tcpxo => Self::Tcpxo,
+            Transport::Sockets => Self::Sockets,
+        }
+    }
+
+    /// Whether a NIC of this name tells its network: EFA devices and those of RDMA do, `NIC0` and `eth0` do not.
+    #[must_use]
+    pub fn is_told_by(name: &str) -> bool {
+        ["rdmap", "efa", "mlx", "ib", "roce", "hfi", "bnxt_re", "irdma"]
+            .iter()
+            .any(|known| name.starts_with(known))
     }
 
     /// The network behind a NIC of this name: EFA devices are called `rdmap*` or `efa*`, all others of
@@ -118,6 +146,7 @@ impl Networks {
     pub const fn get(&self, network: Network) -> NetworkClass {
         match network {
             Network::Verbs => self.verbs,
+            Network::Roce => self.roce,
             Network::Efa100 => self.efa100,
             Network::Efa => self.efa,
             Network::Tcpx => self.tcpx,
@@ -129,6 +158,7 @@ impl Networks {
     pub(crate) const fn get_mut(&mut self, network: Network) -> &mut NetworkClass {
         match network {
             Network::Verbs => &mut self.verbs,
+            Network::Roce => &mut self.roce,
             Network::Efa100 => &mut self.efa100,
             Network::Efa => &mut self.efa,
             Network::Tcpx => &mut self.tcpx,
@@ -142,6 +172,10 @@ impl Default for Constants {
     fn default() -> Self {
         Self::DEFAULT
     }
+}
+
+const fn roce() -> NetworkClass {
+    Constants::DEFAULT.networks.roce
 }
 
 const fn class(share: f64, hop_ns: f64) -> NetworkClass {
@@ -183,6 +217,7 @@ impl Constants {
         nvls_blackwell: 0.74,
         networks: Networks {
             verbs: class(1.0, 2_060.0),
+            roce: class(1.0, 2_060.0),
             efa100: class(0.853, 69_400.0),
             efa: class(0.974, 31_000.0),
             tcpx: class(0.507, 15_000.0),
@@ -203,6 +238,7 @@ impl Constants {
         launch_ns: 25_000.0,
         networks: Networks {
             verbs: class(0.95, 1_000.0),
+            roce: class(0.95, 1_000.0),
             efa100: class(0.95, 15_000.0),
             efa: class(0.95, 15_000.0),
             tcpx: class(0.95, 15_000.0),

@@ -252,6 +252,11 @@ impl Shape {
         part_mb.max(one_mb).min(self.slots_mb(devices))
     }
 
+    /// One NIC, where they are alike; without NICs the fastest in wide use.
+    pub(crate) fn nic_each_mb(&self) -> f64 {
+        self.nics.iter().map(|(_, mb)| *mb).reduce(f64::max).unwrap_or(f64::from(NIC_MB_PER_S_MAX))
+    }
+
     /// What the slots of these devices carry together, in MB/s.
     fn slots_mb(&self, devices: DeviceMask) -> f64 {
         let slots = devices.iter().filter_map(|device| self.slots_mb.get(device as usize));

@@ -105,6 +105,7 @@ pub(crate) fn declared(path: &Path) -> Result<Cluster, ClusterError> {
         file.nodes(&mut hardware).map_err(|e| ClusterError::Spec(format!("{}: {e}", path.display())))?;
     let mut costs = cost::compile(&nodes, &file.level_costs());
     costs.domains = file.domain_costs();
+    costs.transports = file.transports();
     costs.collectives = constants.collectives();
     let prices = file.nodes.iter().zip(&nodes).filter_map(|(said, node)| {
         Some((node.name.clone(), Prices::of(node, said.price_micro_per_device_hour)?))

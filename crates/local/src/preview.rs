@@ -20,6 +20,7 @@ pub fn preview(
 ) -> DryRunView {
     let mut table = cost::compile(nodes, &costs.levels);
     table.domains.clone_from(&costs.domains);
+    table.transports.clone_from(&costs.transports);
     table.collectives = constants.collectives();
     let map = Map { levels: levels.clone(), costs: table, constants: *constants };
     let mut facts = vec![

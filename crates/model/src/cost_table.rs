@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DeviceMask, DomainName, LevelName, ShapeName};
+use crate::{DeviceMask, DomainName, LevelName, NodeName, ShapeName};
 
 /// Costs of every hardware shape and every level. Megabytes are 10^6 bytes, one way.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,9 +15,30 @@ pub struct CostTable {
     /// Domains whose uplink differs from that of their level, sorted by path: a leaf that lost a cable.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub domains: Vec<DomainCost>,
+    /// How the NICs of a node talk, where it is declared. The engine does not read it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub transports: BTreeMap<NodeName, Transport>,
     /// Left out of a journal while it is the default, which is also what older journals mean.
     #[serde(default, skip_serializing_if = "CollectiveCost::is_default")]
     pub collectives: CollectiveCost,
+}
+
+/// How nodes talk through their NICs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Transport {
+    /// RDMA over `InfiniBand`.
+    Verbs,
+    /// RDMA over Ethernet.
+    Roce,
+    /// Elastic Fabric Adapter of AWS.
+    Efa,
+    /// `GPUDirect-TCPX` of Google Cloud (A3 High).
+    Tcpx,
+    /// `GPUDirect-TCPXO` of Google Cloud (A3 Mega).
+    Tcpxo,
+    /// TCP through the kernel.
+    Sockets,
 }
 
 /// How long the collective library takes by itself, and which share of a link it reaches. The default is

@@ -36,7 +36,7 @@ mod torus;
 mod update;
 
 pub use array::{Array, Progress, TASKS_MAX, Tasks, TasksError};
-pub use cost_table::{CollectiveCost, CostTable, DomainCost, LevelCost, NicCost, ShapeCost};
+pub use cost_table::{CollectiveCost, CostTable, DomainCost, LevelCost, NicCost, ShapeCost, Transport};
 pub use effect::{Effect, EffectId, Epoch, Order, Outcome, Signal, Wake};
 pub use gang::{
     Boundary, Exit, GangRecord, Leave, MemberRecord, MemberState, Phase, Placement, Preemption,

@@ -16,7 +16,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use phalanx_model::later::Calendar;
-use phalanx_model::{DeviceMask, DomainName, LevelName, Levels, NodeName, ResourceName, Spot, TorusPlace};
+use phalanx_model::{
+    DeviceMask, DomainName, LevelName, Levels, NodeName, ResourceName, Spot, TorusPlace, Transport,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -118,6 +120,10 @@ pub struct NodeFile {
     /// All network interfaces for collectives together, one way: `12.5GB/s` or `100Gb/s`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nic_bandwidth: Option<At<Bandwidth>>,
+    /// How these interfaces talk: `verbs`, `roce`, `efa`, `tcpx`, `tcpxo` or `sockets`. Default: as their names say, and
+    /// otherwise verbs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transport: Option<At<Transport>>,
     /// Devices that others hold: `[GPU0, 3, "4-7"]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub busy: Vec<At<DeviceRange>>,
@@ -287,6 +293,7 @@ pub struct DeclaredHardware {
     pub memory_bytes: Option<u64>,
     /// All network interfaces together, one way.
     pub nic_bytes_per_s: Option<u64>,
+    pub transport: Option<Transport>,
     /// Of each resource that is counted by name.
     pub named: BTreeMap<ResourceName, u64>,
     /// Compute that may be promised to shares of one device, in thousandths of it; 0: as much as there is.

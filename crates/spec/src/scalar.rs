@@ -2,7 +2,7 @@
 
 use phalanx_model::{
     AxisKind, ClassName, Collective, Delay, DomainName, EndOf, JobId, JobName, LaunchKind, LevelName,
-    NodeName, Pattern, PreemptMode, QueueName, Reclaim, ResourceName, RoleName,
+    NodeName, Pattern, PreemptMode, QueueName, Reclaim, ResourceName, RoleName, Transport,
 };
 use schemars::{Schema, json_schema};
 
@@ -227,6 +227,9 @@ define_words!(AxisKind, "one of tensor (or tp), expert (or ep), data (or dp), pi
 define_words!(Collective, "one of all_reduce, all_gather, all_to_all, point_to_point",
     "all_reduce" => Self::AllReduce, "all_gather" => Self::AllGather, "all_to_all" => Self::AllToAll,
     "point_to_point" => Self::PointToPoint);
+define_words!(Transport, "one of verbs, roce, efa, tcpx, tcpxo, sockets",
+    "verbs" => Self::Verbs, "roce" => Self::Roce, "efa" => Self::Efa, "tcpx" => Self::Tcpx,
+    "tcpxo" => Self::Tcpxo, "sockets" => Self::Sockets);
 define_words!(Mode, "one of required, preferred, nearest, anywhere", "required" => Self::Required,
     "preferred" => Self::Preferred, "nearest" => Self::Nearest, "anywhere" => Self::Anywhere);
 define_words!(RetryCause, "one of user_code (or error), start_up, node (or node_failure), preemption, infrastructure",

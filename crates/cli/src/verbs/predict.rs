@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
-use phalanx_cost::{Collective, Ground, Point, sweep};
+use phalanx_cost::{Collective, Ground, Network, Point, sweep};
 use phalanx_discover::describe;
 use phalanx_local::protocol::DryRunView;
 use phalanx_model::product::Product;
-use phalanx_model::{DeviceMask, Gang, Job, Node, NodeName, Pattern, Placement, Timestamp};
+use phalanx_model::{DeviceMask, Gang, Job, Node, NodeName, Pattern, Placement, Timestamp, Transport};
 use phalanx_spec::pattern::NamePattern;
 use serde::Serialize;
 
@@ -345,9 +345,24 @@ fn assumed(map: &Map, shares: &[(NodeName, DeviceMask)]) -> Vec<String> {
             let what = "the product of the GPUs is not known; links as fast as those of A100 are assumed";
             told.entry(what.to_owned()).or_default().push(name.as_str());
         }
+        let is_told = map.costs.transports.contains_key(name)
+            || node.machine.nics.iter().any(|nic| {
+                Network::is_told_by(&nic.name) || nic.alias.as_deref().is_some_and(Network::is_told_by)
+            });
+        let has_nics = !node.machine.nics.is_empty() || map.declares_nics(node);
+        if shares.len() > 1 && has_nics && !is_told {
+            let what = "the transport of the NICs is not stated; verbs is assumed (`transport:` of the cluster file)";
+            told.entry(what.to_owned()).or_default().push(name.as_str());
+        }
         let what = match node.machine.nics.is_empty() {
             _ if shares.len() < 2 => None,
             true if map.declares_nics(node) => None,
+            true if map.costs.transports.get(name).is_some_and(|told| *told != Transport::Sockets) => {
+                Some(format!(
+                    "the speed of the NICs is not known; {} Gb/s is assumed",
+                    u64::from(phalanx_cost::NIC_MB_PER_S) / 125
+                ))
+            }
             true => Some(format!(
                 "no NIC is known; TCP sockets over {} Gb/s are assumed",
                 u64::from(phalanx_cost::SOCKET_MB_PER_S) / 125

@@ -1,9 +1,9 @@
 //! What lies between some ranks: the way inside each island, its NICs, and the uplinks that the ring leaves by.
 
-use phalanx_model::DeviceMask;
+use phalanx_model::{DeviceMask, Transport};
 
 use super::{At, Compiled, Rank};
-use crate::link::{HOST_MEMORY_MB_PER_S, INSIDE_SHARE, SOCKET_MB_PER_S};
+use crate::link::{HOST_MEMORY_MB_PER_S, INSIDE_SHARE, NIC_MB_PER_S, SOCKET_MB_PER_S};
 use crate::shape::{Shape, Within};
 use crate::{Fabric, Inner, Network, Span};
 
@@ -187,10 +187,28 @@ impl Compiled {
         let (own, network) = shape.nic_mb(part.devices);
         let found = own.min(shape.nic_mb(part.beside).0 / among);
         let declared = self.place(part.node).and_then(|place| place.declared_nic_mb);
+        let transport = self.place(part.node).and_then(|place| place.transport);
+        if let Some(transport) = transport.filter(|transport| *transport != Transport::Sockets) {
+            // Said together with its transport, a bandwidth is the line rate, of which the transport has its share.
+            let line = match declared {
+                Some(declared) if !shape.has_nics() => {
+                    let together = shape.part_of_nics(declared, part.beside) / among;
+                    shape.part_of_nics(declared, part.devices).min(together)
+                }
+                _ if !shape.has_nics() => f64::from(NIC_MB_PER_S) / among,
+                Some(declared) => found.min(declared / among),
+                None => found,
+            };
+            let network = Network::of_transport(transport, shape.nic_each_mb());
+            return Nic { mb: line.max(1e-3), network, is_declared: false };
+        }
+        let is_sockets = transport.is_some();
+        let network = if is_sockets { Network::Sockets } else { network };
         let (mb, network, is_declared) = match declared {
             Some(declared) if !shape.has_nics() => {
                 let together = shape.part_of_nics(declared, part.beside) / among;
-                (shape.part_of_nics(declared, part.devices).min(together), Network::Verbs, true)
+                let network = if is_sockets { Network::Sockets } else { Network::Verbs };
+                (shape.part_of_nics(declared, part.devices).min(together), network, true)
             }
             Some(declared) if declared / among < found * self.constants.networks.get(network).share => {
                 (declared / among, network, true)

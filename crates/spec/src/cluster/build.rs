@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use phalanx_model::{
-    Device, DomainCost, LevelCost, LevelName, Link, LinkKind, Machine, Nic, Node, Origin, Port, Product,
-    ResourceName, shape,
+    Device, DomainCost, LevelCost, LevelName, Link, LinkKind, Machine, Nic, Node, NodeName, Origin, Port,
+    Product, ResourceName, Transport, shape,
 };
 
 use super::{Cluster, DeclaredDevices, DeclaredHardware, DeclaredLink};
@@ -83,6 +83,13 @@ impl Cluster {
     #[must_use]
     pub fn level_costs(&self) -> BTreeMap<LevelName, LevelCost> {
         self.links.iter().map(|(level, link)| (level.clone(), link.cost())).collect()
+    }
+
+    /// How the network interfaces of nodes talk, where that is said.
+    #[must_use]
+    pub fn transports(&self) -> BTreeMap<NodeName, Transport> {
+        let said = self.nodes.iter().filter_map(|node| Some((node.name.clone(), node.hardware.transport?)));
+        said.collect()
     }
 
     /// What single uplinks carry, sorted by path as a cost table has it.

@@ -38,6 +38,7 @@ impl ClusterFile {
             cpu_milli: file.cpus.map(|cpus| cpus.value.0),
             memory_bytes: file.memory.map(|memory| memory.value.0),
             nic_bytes_per_s: file.nic_bandwidth.map(|bandwidth| bandwidth.value.0),
+            transport: file.transport.map(|transport| transport.value),
             named: self.named(file)?,
             share_limit_milli: file.gpu_sharing.as_ref().map_or(0, |sharing| sharing.compute_limit.value.0),
         });

@@ -98,6 +98,7 @@ impl ClusterFile {
                     path: path.clone(),
                     address: key.address.clone().map(|(_, address)| At::from(address)),
                     nic_bandwidth: None,
+                    transport: None,
                     busy: Vec::new(),
                     resources: BTreeMap::new(),
                     gpu_sharing: None,

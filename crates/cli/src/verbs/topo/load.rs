@@ -230,8 +230,12 @@ fn cluster_file(text: &str, path: &Path) -> Result<Loaded, Failure> {
     let mut hardware = Beside { folder, gaps: Vec::new() };
     let nodes: Vec<Node> =
         cluster.nodes(&mut hardware).map_err(|e| Failure::usage(format!("{}: {e}", shown(path)), ""))?;
-    let costs =
-        CostTable { levels: cluster.level_costs(), domains: cluster.domain_costs(), ..CostTable::default() };
+    let costs = CostTable {
+        levels: cluster.level_costs(),
+        domains: cluster.domain_costs(),
+        transports: cluster.transports(),
+        ..CostTable::default()
+    };
     let (graph, domains) = map::of_nodes(&cluster.levels, &nodes, &costs);
     Ok(Loaded {
         name: shown(path),
