@@ -156,7 +156,7 @@ fn speed_mb_per_s(nic: &Nic) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use phalanx_model::LinkKind;
+    use phalanx_model::{DeviceGroup, LinkKind};
 
     use super::*;
     use crate::fixtures;
@@ -230,6 +230,20 @@ mod tests {
         machine.links.sort_by_key(|link| (link.a, link.b));
         let cost = shape_cost(&machine);
         assert_eq!((cost.far_mb_per_s, cost.slot_mb_per_s), (0, 0), "nothing that limits is left out");
+    }
+
+    #[test]
+    fn a_ring_over_pcie_has_no_more_than_the_uplinks_that_it_leaves_by() {
+        let mut machine = fixtures::mesh("A100", 4, LinkKind::HostBridge);
+        assert!(shape_cost(&machine).sets_mb_per_s.is_empty(), "the slowest pair says as much");
+        let level = LevelName::new("pcie").unwrap();
+        let halves = [0b0011, 0b1100].map(DeviceMask);
+        machine.groups = halves.map(|half| DeviceGroup::new(level.clone(), half)).to_vec();
+        machine.groups.iter_mut().for_each(|group| group.uplink_mb_per_s = 3_000);
+        let cost = shape_cost(&machine);
+        assert_eq!(cost.groups, halves);
+        let of = |mask: usize| cost.sets_mb_per_s[mask];
+        assert_eq!([of(0b0011), of(0b0101), of(0b1111)], [cost.pair(0, 1), 3_000, 3_000]);
     }
 
     #[test]
