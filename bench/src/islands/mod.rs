@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::tables::Table;
 use machines::{Bench, read_all};
-use play::{Drawn, draw};
+use play::draw;
 use rules::{RULES, Rule};
 
 /// The share of the devices that is taken when a job comes, in percent.
@@ -139,13 +139,4 @@ fn said(rows: &[Row], machines: usize) -> String {
         percent(fastest),
         percent(best_rest)
     )
-}
-
-impl Drawn {
-    const fn size(self) -> Option<u32> {
-        match self {
-            Self::Comes(size) => Some(size),
-            Self::Ends(_) => None,
-        }
-    }
 }

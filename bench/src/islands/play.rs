@@ -16,6 +16,15 @@ pub(super) enum Drawn {
     Ends(usize),
 }
 
+impl Drawn {
+    pub(super) const fn size(self) -> Option<u32> {
+        match self {
+            Self::Comes(size) => Some(size),
+            Self::Ends(_) => None,
+        }
+    }
+}
+
 /// Jobs come while less than the share is taken. Of those that run, any may end.
 pub(super) fn draw(devices: u32, fill_percent: u32, seed: u64, jobs: usize) -> Vec<Drawn> {
     let mut random = Random(seed);

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
 mod fake;
+mod page;
 mod views;
 
 use std::io::{BufRead, BufReader, Read};
@@ -12,6 +13,7 @@ use std::process::Stdio;
 use fake::{Fake, Run};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use page::same;
 use phalanx_local::protocol::{Answer, ErrorCode, ErrorView, JobRef, JobView, Verb};
 use phalanx_model::{Ending, FailureClass, JobId, Rejection, Snapshot};
 use serde_json::Value;
@@ -96,16 +98,6 @@ fn ended(ending: Ending) -> JobView {
 fn user_code(code: i32) -> Ending {
     let class = FailureClass::UserCode;
     Ending::Failed { class, rank: Some(0), code: Some(code), detail: String::new() }
-}
-
-/// Compares a document; `UPDATE=1` writes it anew.
-fn same(name: &str, shown: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
-    if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(&path, shown).unwrap();
-    }
-    let known = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(shown, known, "{name} differs; UPDATE=1 writes it anew");
 }
 
 #[test]

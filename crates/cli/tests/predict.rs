@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
+mod page;
+
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
+use page::same;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -40,32 +43,8 @@ fn times(folder: &Path, words: &str) -> (Vec<(f64, f64)>, String) {
     (points, placement["assumed"].to_string())
 }
 
-/// Compares a page; `UPDATE=1` writes it anew.
-fn same(name: &str, shown: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
-    if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(&path, shown).unwrap();
-    }
-    let known = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(shown, known, "{name} differs; UPDATE=1 writes it anew");
-}
-
 /// Eight GPUs of NVLink, each with a NIC on its switch, as `topo -m` prints it: no speed is in it.
-fn matrix() -> String {
-    let names: Vec<String> =
-        (0..8).map(|i| format!("GPU{i}")).chain((0..8).map(|i| format!("mlx5_{i}"))).collect();
-    let mut text = format!("\t{}\n", names.join("\t"));
-    for (i, name) in names.iter().enumerate() {
-        let cell = |j: usize| match (i, j) {
-            _ if i == j => " X ",
-            (0..8, 0..8) => "NV18",
-            _ if i % 8 == j % 8 => "PIX",
-            _ => "NODE",
-        };
-        writeln!(text, "{name}\t{}", (0..16).map(cell).collect::<Vec<_>>().join("\t")).unwrap();
-    }
-    text
-}
+const MATRIX: &str = include_str!("../../../fixtures/nics/nvlink-8-rails.txt");
 
 /// Two hosts of eight ports on two leaves, as `ibnetdiscover` prints them.
 fn fabric(width: &str) -> String {
@@ -113,8 +92,12 @@ fn a_b200_box_from_topo_m_and_its_model_is_as_fast_as_one_whose_nics_are_stated(
         |nics: &str| format!("nodes:\n  - {{name: 'b[1-2]', topo: box.txt, model: NVIDIA B200{nics}}}\n");
     let (unknown, stated) = (cluster(""), cluster(", nic_bandwidth: 400GB/s"));
     let slow = cluster(", nic_bandwidth: 100GB/s");
-    let files =
-        [("box.txt", matrix()), ("unknown.yaml", unknown), ("stated.yaml", stated), ("slow.yaml", slow)];
+    let files = [
+        ("box.txt", MATRIX.to_owned()),
+        ("unknown.yaml", unknown),
+        ("stated.yaml", stated),
+        ("slow.yaml", slow),
+    ];
     let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
     let folder = folder(&files);
     let of =
@@ -136,8 +119,8 @@ fn a_b200_box_from_topo_m_and_its_model_is_as_fast_as_one_whose_nics_are_stated(
 /// The cables say 400 Gb/s each, and the machine's own text says nothing: 1 GiB was predicted to take 11.2 ms.
 #[test]
 fn a_fabric_of_eight_ndr_ports_per_host_and_topo_m_takes_its_speed_from_the_cables() {
-    let (ndr, edr, host) = (fabric("4xNDR"), fabric("4xEDR"), matrix());
-    let folder = folder(&[("ndr.txt", &ndr), ("edr.txt", &edr), ("node-0.txt", &host)]);
+    let (ndr, edr, host) = (fabric("4xNDR"), fabric("4xEDR"), MATRIX);
+    let folder = folder(&[("ndr.txt", &ndr), ("edr.txt", &edr), ("node-0.txt", host)]);
     let of = |file: &str| {
         let words =
             format!("all-reduce 1GiB --on node-[0-1] --cluster {file},node-0.txt --model NVIDIA_B200");
@@ -178,10 +161,9 @@ fn a_declared_transport_counts_and_one_that_is_not_is_said() {
 
 #[test]
 fn pages() {
-    let box_ = matrix();
     let cluster = "nodes:\n  - {name: 'b[1-2]', topo: box.txt, model: NVIDIA B200}\n";
     let job = "command: [train]\nresources: {gpus: 12}\ntraffic: {pattern: all_reduce, bytes: 1GiB, compute: 20ms}\n";
-    let folder = folder(&[("box.txt", &box_), ("b.yaml", cluster), ("job.yaml", job)]);
+    let folder = folder(&[("box.txt", MATRIX), ("b.yaml", cluster), ("job.yaml", job)]);
     let page = |columns, words: &str| {
         let (code, out, err) = run(folder.path(), columns, words);
         assert_eq!(code, 0, "{words}: {err}");

@@ -10,21 +10,7 @@ use phalanx_discover::{check, describe, nccl};
 use phalanx_model::{Machine, NodeName};
 
 /// Eight GPUs of NVLink, each with a NIC on its switch, as `topo -m` prints it.
-fn matrix() -> String {
-    let names: Vec<String> =
-        (0..8).map(|i| format!("GPU{i}")).chain((0..8).map(|i| format!("mlx5_{i}"))).collect();
-    let mut text = format!("\t{}\n", names.join("\t"));
-    for (i, name) in names.iter().enumerate() {
-        let cell = |j: usize| match (i, j) {
-            _ if i == j => " X ",
-            (0..8, 0..8) => "NV18",
-            _ if i % 8 == j % 8 => "PIX",
-            _ => "NODE",
-        };
-        writeln!(text, "{name}\t{}", (0..16).map(cell).collect::<Vec<_>>().join("\t")).unwrap();
-    }
-    text
-}
+const MATRIX: &str = include_str!("../../../fixtures/nics/nvlink-8-rails.txt");
 
 /// Hosts with cables to two leaves: so many, so fast, and a slow one for storage.
 fn fabric(width: &str) -> String {
@@ -79,7 +65,7 @@ fn gb_per_s(machine: &Machine) -> Vec<Option<u64>> {
 
 #[test]
 fn ports_of_a_fabric_tell_the_speed_of_nics() {
-    let found = put_together(&[&fabric("4xNDR"), &matrix()]);
+    let found = put_together(&[&fabric("4xNDR"), MATRIX]);
     assert_eq!(found.reading.graph.hosts.len(), 2, "{:?}", found.gaps);
     let machine = found.reading.graph.hosts[1].machine.as_ref().unwrap();
     assert_eq!(gb_per_s(machine), [Some(400)]);
@@ -95,16 +81,16 @@ fn ports_of_a_fabric_tell_the_speed_of_nics() {
         .filter(|line| !line.contains("[1](") || line.contains("mlx5_0"))
         .map(|line| format!("{line}\n"))
         .collect();
-    let found = put_together(&[&few, &matrix()]);
+    let found = put_together(&[&few, MATRIX]);
     let machine = found.reading.graph.hosts.iter().find_map(|host| host.machine.as_ref()).unwrap();
     assert_eq!(gb_per_s(machine), [Some(400)]);
-    let machine = put_together(&[&fabric("4xHDR"), &matrix()]);
+    let machine = put_together(&[&fabric("4xHDR"), MATRIX]);
     assert_eq!(gb_per_s(machine.reading.graph.hosts[0].machine.as_ref().unwrap()), [Some(200)]);
 }
 
 #[test]
 fn a_speed_that_is_assumed_is_said_and_never_written() {
-    let mut machine = match source::read(&matrix(), None, None).unwrap() {
+    let mut machine = match source::read(MATRIX, None, None).unwrap() {
         Found::Machine(found) => found.machine,
         _ => panic!("no machine"),
     };
@@ -158,7 +144,7 @@ Settings for mlx5_3:
 
 #[test]
 fn tools_of_nics_tell_their_speeds() {
-    let found = put_together(&[&matrix(), TOOLS]);
+    let found = put_together(&[MATRIX, TOOLS]);
     let machine = &found.machine.as_ref().unwrap().machine;
     assert_eq!(gb_per_s(machine), [Some(200), Some(400), Some(100), None]);
     assert_eq!(found.gaps[0].1.what, "mlx5_77 is no NIC of the machine; its speed is not used");

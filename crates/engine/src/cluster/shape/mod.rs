@@ -87,7 +87,7 @@ pub(crate) struct ShapeTable {
 /// better.
 type Alone = (u32, Reverse<u64>, u64, Reverse<u32>);
 
-/// The same for a gang that has members on other nodes: the slower of NICs and ring come first.
+/// The same for a gang that has members on other nodes: the slower of NICs and ring comes first.
 type Beside = (u32, Alone);
 
 /// The offer of a free mask: by number of devices, the fastest set.
@@ -159,7 +159,8 @@ impl ShapeTable {
                 let devices = DeviceMask(set);
                 let count = devices.count() as usize;
                 let at = mask as usize * width + count;
-                let (alone, beside) = (self.alone(free, devices), self.beside(free, devices));
+                let alone = self.alone(free, devices);
+                let beside = (alone.0.min(self.nics(devices)), alone);
                 let best = best.get_mut(count).map(|best| best.get_or_insert((alone, beside)));
                 if let Some((best_alone, best_beside)) = best {
                     if alone >= *best_alone {
@@ -265,7 +266,7 @@ impl ShapeTable {
             return self.best(free, count).map(|set| (self.nics(set), set));
         }
         let fast = subsets(free, count).filter(|set| self.speed(*set) >= ring);
-        fast.map(|set| (self.nics(set), set)).max_by_key(|(nics, set)| (*nics, std::cmp::Reverse(*set)))
+        fast.map(|set| (self.nics(set), set)).max_by_key(|(nics, set)| (*nics, Reverse(*set)))
     }
 
     /// Whether the table covers these devices. A machine may claim a shape and have more devices than it.
@@ -327,11 +328,6 @@ impl ShapeTable {
         used.map(|group| group.and(rest).count()).sum()
     }
 
-    fn beside(&self, free: DeviceMask, set: DeviceMask) -> Beside {
-        let alone = self.alone(free, set);
-        (alone.0.min(self.nics(set)), alone)
-    }
-
     /// What free devices are worth to gangs that come later: the mean time of one megabyte there, in picoseconds, summed
     /// over the sizes of jobs. Only masks of equally many devices compare.
     pub(crate) fn rest_ps(&self, free: DeviceMask) -> u64 {
@@ -354,7 +350,7 @@ impl ShapeTable {
     }
 }
 
-/// All subsets of `free` with `count` devices, in ascending order of the subset of positions.
+/// All subsets of `free` with `count` devices, at least one, in ascending order of the subset of positions.
 fn subsets(free: DeviceMask, count: u32) -> impl Iterator<Item = DeviceMask> {
     let positions: Vec<u32> = free.iter().collect();
     let end = 1_u64 << positions.len().min(63);
@@ -365,7 +361,7 @@ fn subsets(free: DeviceMask, count: u32) -> impl Iterator<Item = DeviceMask> {
         let low = set & set.wrapping_neg();
         let ripple = set + low;
         next = Some(ripple | (((set ^ ripple) >> 2) / low));
-        Some(positions.iter().enumerate().filter(|(i, _)| set >> i & 1 == 1).map(|(_, d)| *d).collect())
+        Some(DeviceMask(set).iter().filter_map(|at| positions.get(at as usize)).copied().collect())
     })
 }
 

@@ -7,6 +7,8 @@
 
 use phalanx_model::DeviceMask;
 
+use super::subsets;
+
 /// Sizes of jobs: powers of two, as tensor parallel groups are.
 const SIZES: [u32; 4] = [2, 4, 8, 16];
 
@@ -55,28 +57,9 @@ fn sums(devices: u32, size: u32, times: &[u64]) -> Vec<u64> {
         }
         let others = mask & (mask - 1);
         let lowest = mask ^ others;
-        let mut least = if free.is_multiple_of(size) { u64::MAX } else { sums[others] };
-        each_subset(others, size - 1, |subset| {
-            let sum = times[lowest | subset] + sums[others ^ subset];
-            least = least.min(sum);
-        });
-        sums[mask] = least;
+        let without_lowest = if free.is_multiple_of(size) { u64::MAX } else { sums[others] };
+        let with = |subset: DeviceMask| times[lowest | subset.0 as usize] + sums[others ^ subset.0 as usize];
+        sums[mask] = subsets(DeviceMask(others as u64), size - 1).map(with).fold(without_lowest, u64::min);
     }
     sums
-}
-
-/// All subsets of `mask` with `count` members, at least one.
-fn each_subset(mask: usize, count: u32, mut each: impl FnMut(usize)) {
-    fn go(left: usize, chosen: usize, count: u32, each: &mut impl FnMut(usize)) {
-        if count == 0 {
-            return each(chosen);
-        }
-        let mut left = left;
-        while left.count_ones() >= count {
-            let lowest = left & left.wrapping_neg();
-            left ^= lowest;
-            go(left, chosen | lowest, count - 1, each);
-        }
-    }
-    go(mask, 0, count, &mut each);
 }
