@@ -256,7 +256,10 @@ impl Ledger {
             self.shielded.remove(&record.id);
             self.tallies.remove(&record.id);
             self.exited.remove(&record.id);
-            self.give_back(record.id, record.held().as_deref());
+            // A gang that has ended gave everything back then, and the others were considered.
+            if !record.is_finished() {
+                self.give_back(record.id, record.held().as_deref());
+            }
             self.queues.forget_service(record.id);
             self.reasons.remove(&record.id);
             self.unavailable.remove(&record.id);

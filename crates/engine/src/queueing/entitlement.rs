@@ -178,7 +178,14 @@ impl Queues {
                 }
             }
         }
-        // The earliest of each.
+        // The earliest of each: gangs that are entitled alike mostly follow each other, and few differ.
+        found.ways.dedup_by(|(later, until), (earlier, earliest)| {
+            let is_alike = later == earlier;
+            if is_alike {
+                *earliest = (*earliest).min(*until);
+            }
+            is_alike
+        });
         found.ways.sort_unstable();
         found.ways.dedup_by_key(|(contender, _)| *contender);
         found
@@ -302,12 +309,14 @@ impl Queues {
         };
         let stays = node.holders.iter().filter(|(_, holder)| !holder.leaves);
         counted.extend(stays.map(|(holder_key, holder)| new(*holder_key, holder)));
-        counted.extend(
-            more.filter(|(queue, _, _)| *queue == at).map(|(_, holder_key, holder)| new(holder_key, holder)),
-        );
+        if let Some((_, holder_key, holder)) = more.filter(|(queue, ..)| *queue == at) {
+            // Where it belongs, if the queue has no children, whose gangs are sorted in below.
+            let before = counted[first..].partition_point(|gang| gang.holder_key < holder_key);
+            counted.insert(first + before, new(holder_key, holder));
+        }
         let own = &mut counted[first..];
         // No two gangs have the same key, and the gangs of one queue are in its order already.
-        if !node.children.is_empty() || more.is_some_and(|(queue, ..)| queue == at) {
+        if !node.children.is_empty() {
             own.sort_unstable_by_key(|gang| (Reverse(gang.entitlement.guaranteed), gang.holder_key));
         }
         let mut sum = vec![0; self.resources.len()];
