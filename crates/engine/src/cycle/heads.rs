@@ -273,7 +273,8 @@ impl Cycle<'_> {
         }
     }
 
-    fn idle_share_milli(&self) -> u64 {
+    /// The part of a head's wait that GPUs may stay idle for it, and that others may delay it by.
+    pub(super) fn idle_share_milli(&self) -> u64 {
         u64::from(self.draft.queues.settings().hold_idle_max_milli)
     }
 }

@@ -114,6 +114,8 @@ pub(crate) struct Reservation {
     pub(crate) level: u32,
     /// When the reservation was made: earlier promises go first.
     pub(crate) made_at: Timestamp,
+    /// Since when its gang is pending.
+    pub(crate) pending_since: Timestamp,
     /// Running gangs are preempted for it.
     pub(crate) preempts: bool,
     /// Its gang is within a guarantee of its queue.
@@ -151,6 +153,7 @@ impl Reservation {
             rank,
             level: 0,
             made_at,
+            pending_since: made_at,
             preempts: false,
             is_entitled: false,
             waits: (0, ResourceList::new()),
@@ -216,8 +219,17 @@ impl Reservation {
     }
 
     /// Whether a gang that ends by this time leaves before the reservation begins.
-    pub(crate) fn begins_after(&self, ends_at: Option<Timestamp>) -> bool {
-        ends_at.zip(self.at).is_some_and(|(ends, begins)| ends <= begins)
+    pub(crate) fn begins_after(&self, ends_at: Option<Timestamp>, share_milli: u64) -> bool {
+        ends_at.is_some_and(|ends| ends <= self.at.unwrap_or_else(|| self.lends_until(share_milli)))
+    }
+
+    /// The time by which other gangs have to have ended to use what is kept for a gang whose start nobody knows: it starts
+    /// late by at most this part of the time that it had waited when the reservation was made, whoever comes meanwhile. What
+    /// gangs were preempted for is not lent.
+    fn lends_until(&self, share_milli: u64) -> Timestamp {
+        let waited_ms = if self.preempts { 0 } else { self.made_at.since(self.pending_since) };
+        let lent_ms = u128::from(waited_ms) * u128::from(share_milli) / 1_000;
+        self.made_at.plus(u64::try_from(lent_ms).unwrap_or(u64::MAX))
     }
 
     /// Whether the reservation includes some of these devices, or nodes on which its gang is to be alone.

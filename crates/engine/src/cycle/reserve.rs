@@ -199,13 +199,15 @@ impl Cycle<'_> {
         let ends_at = span_ms.map(|span| now.plus(span));
         let ledger = self.ledger;
         let is_cleared = own.preempts && victims_in_place(ledger, id).next().is_none();
+        let share_milli = self.idle_share_milli();
         let Draft { reservations, space, .. } = &mut self.draft;
         for (id, other) in reservations.iter_mut() {
             // A placement for which gangs were preempted is kept, and so is one that is promised for a time.
             let is_behind = other.at.is_none() && behind.contains(id);
             // A gang that goes before the other already did so when gangs were preempted for it.
             let was_first = own.preempts && other.yields_to(own.rank, own.is_entitled);
-            let yields = !other.preempts && (is_behind || was_first || other.begins_after(ends_at));
+            let yields =
+                !other.preempts && (is_behind || was_first || other.begins_after(ends_at, share_milli));
             // If the same capacity was promised to two gangs, because the cluster has lost capacity, the first of them
             // has it.
             let is_first = own.preempts && own.order_key() < other.order_key();
@@ -254,7 +256,8 @@ impl Cycle<'_> {
     pub(super) fn book_against(&mut self, request: RequestClassId, queue: QueueAt) {
         let now = self.ledger.now();
         let ends_at = self.draft.pending.request(request).key.span_ms.map(|span| now.plus(span));
-        self.book_where(request, queue, |reservation| !reservation.begins_after(ends_at));
+        let share_milli = self.idle_share_milli();
+        self.book_where(request, queue, |reservation| !reservation.begins_after(ends_at, share_milli));
     }
 
     /// The same for a placement that is to be reserved: its use may last past the begin of other reservations.
@@ -341,6 +344,7 @@ impl Cycle<'_> {
         let made_at = self.ledger.now();
         let mut reservation = Reservation::new(picks, gang, at, rank, made_at);
         (reservation.preempts, reservation.level) = (evicts, queues.level_of(id));
+        reservation.pending_since = self.ledger.record(id).map_or(made_at, |record| record.pending_since);
         if let Some(place) = waited {
             // The gang still waits, and a gang with an equal entitlement does not take its placement in this very
             // cycle.

@@ -23,7 +23,7 @@ pub(crate) const COUNTED_MAX: usize = 256;
 impl Cycle<'_> {
     /// Reopens the request classes that may use freed capacity.
     pub(super) fn reopen(&mut self) {
-        let (tree, now) = (self.tree(), self.ledger.now());
+        let (tree, now, share_milli) = (self.tree(), self.ledger.now(), self.idle_share_milli());
         let Draft { pending, space, freed, reservations, queues, .. } = &mut self.draft;
         let takes_back = |request: &RequestClass| {
             request.roomy().any(|at| queues.is_within_a_guarantee(at, &request.least))
@@ -59,7 +59,7 @@ impl Cycle<'_> {
         };
         let may_lift = |request: &RequestClass| {
             let ends_at = request.key.span_ms.map(|span| now.plus(span));
-            holds.iter().any(|hold| hold.begins_after(ends_at))
+            holds.iter().any(|hold| hold.begins_after(ends_at, share_milli))
                 || holds.iter().any(|hold| hold.yields_to(request.key.rank, takes_back(request)))
                 || had_less(request)
         };

@@ -92,6 +92,7 @@ impl Ledger {
         let mut reservation = Reservation::new(picks, gang, reserved.at, rank, reserved.made_at);
         let least = self.queues.resources.least(&self.tree, self.queues.settings(), gang);
         let (name, preempts) = (job.queue.clone(), reserved.evicts);
+        reservation.pending_since = record.pending_since;
         (reservation.preempts, reservation.waits) = (preempts, (self.queues.ensure(&name), least));
         reservation.level = self.queues.level_of(id);
         self.queues.want(reservation.waits.0, &reservation.waits.1, true);

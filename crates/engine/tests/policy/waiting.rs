@@ -109,3 +109,28 @@ fn who_is_second_does_not_take_what_is_held_for_the_first() {
     let started = world.watched.record(World::gang(2)).first_started_at;
     assert!(started.is_some_and(|at| at <= Timestamp(SECOND + 32 * MINUTE + 30 * SECOND)), "{started:?}");
 }
+
+/// GPUs that are kept for a gang whose start nobody knows are lent to whoever has to be gone within a tenth of what it had
+/// waited by then; a successor knows that time too.
+#[test]
+fn what_is_kept_without_a_time_is_lent_for_a_part_of_the_wait() {
+    let mut world = World::without_min_run(2);
+    world.submit(job(1, gang(8).devices(1)));
+    world.submit(job(2, gang(16).devices(1)));
+    // The sixteenth starts after 165 minutes, and the place is kept from then on.
+    for id in 3..19 {
+        world.submit_for(job(id, gang(4).devices(1)), 10 * MINUTE);
+        world.advance(11 * MINUTE);
+    }
+    world.watched.restart();
+    world.submit(job(20, gang(4).devices(1)).time_limit(10 * MINUTE));
+    world.submit(job(21, gang(4).devices(1)));
+    world.submit_for(job(22, gang(4).devices(1)).time_limit(2 * MINUTE), MINUTE);
+    assert_eq!([20, 21, 22].map(|id| world.phase(id)), ["pending", "pending", "running"]);
+    world.advance(4 * MINUTE);
+    world.submit(job(23, gang(4).devices(1)).time_limit(2 * MINUTE));
+    assert_eq!(world.phase(23), "pending", "the time is over");
+    world.cancel(1);
+    world.advance(MINUTE);
+    assert!(world.is_running(2));
+}
