@@ -27,8 +27,8 @@ test: check-tools wasm-target node-tools ## Everything that must pass: format, l
 SWARM_STEPS ?= 2000000
 SWARM_SEED ?= 1
 swarm: check-tools ## Random clusters, work and faults, on fixed seeds, two processes
-	PHALANX_COMMIT=$$(git rev-parse --short HEAD 2>/dev/null) $(CARGO) build --quiet --release -p phalanx-sim
-	@half=$$(($(SWARM_STEPS) / 2)); sim=$(TARGET_DIR)/release/phalanx-sim; \
+	PHALANX_COMMIT=$$(git rev-parse --short HEAD 2>/dev/null) $(CARGO) build --quiet --profile decisions -p phalanx-sim
+	@half=$$(($(SWARM_STEPS) / 2)); sim=$(TARGET_DIR)/decisions/phalanx-sim; \
 	$$sim swarm --seed $(SWARM_SEED) --steps $$half --shrink $(TARGET_DIR)/swarm-1.jsonl & first=$$!; \
 	$$sim swarm --seed $$(($(SWARM_SEED) + 10000000)) --steps $$half --shrink $(TARGET_DIR)/swarm-2.jsonl; second=$$?; \
 	wait $$first && [ $$second -eq 0 ]

@@ -40,12 +40,21 @@ fn has_valgrind() -> bool {
 
 fn check(root: &Path, is_update: bool) -> Result<String, String> {
     let mut build = cargo();
-    build.args(["build", "--quiet", "--release", "-p", "phalanx-engine", "--example", "decisions"]);
+    build.args([
+        "build",
+        "--quiet",
+        "--profile",
+        "decisions",
+        "-p",
+        "phalanx-engine",
+        "--example",
+        "decisions",
+    ]);
     let status = build.current_dir(root).status().map_err(|e| e.to_string())?;
     if !status.success() {
         return Err("the example does not build".to_owned());
     }
-    let program = metadata(root).map_err(|e| e.to_string())?.target.join("release/examples/decisions");
+    let program = metadata(root).map_err(|e| e.to_string())?.target.join("decisions/examples/decisions");
     let text = std::fs::read_to_string(root.join(KEPT)).map_err(|e| format!("{KEPT}: {e}"))?;
     let mut report = String::new();
     let mut counted: Vec<(u64, u64)> = Vec::new();

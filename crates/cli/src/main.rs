@@ -13,6 +13,9 @@ mod verbs;
 
 use std::process::ExitCode;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     // Asked by the shell and not by a person; answers and ends before anything else is read.
     complete::answer();

@@ -3,9 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
 use phalanx_sim::command::{self, CommandError, Host};
 use phalanx_sim::report::Progress;
 use serde_json::Value;
@@ -24,8 +27,8 @@ impl Host for Memory {
         self.files.get(file).cloned().ok_or_else(|| format!("cannot read {file}: there is none"))
     }
 
-    fn write(&mut self, file: &str, text: &str) -> Result<(), String> {
-        self.files.insert(file.to_owned(), text.into());
+    fn write(&mut self, file: &str, bytes: &[u8]) -> Result<(), String> {
+        self.files.insert(file.to_owned(), bytes.into());
         Ok(())
     }
 
@@ -136,6 +139,9 @@ c,60000,600000,,8
     assert!(report["command"].as_str().unwrap().starts_with("phalanx sim compare --trace t.csv"));
     let jobs = memory.text("j.csv");
     assert_eq!(jobs.lines().count(), 10, "{jobs}");
+    memory.said(&format!("{line} --per-job j.jsonl")).unwrap();
+    memory.said(&format!("{line} --per-job j.parquet")).unwrap();
+    is_the_same_table(&jobs, &memory.text("j.jsonl"), &memory.files["j.parquet"]);
     assert!(jobs.contains("\nfifo,b,,16,killed,0,"), "{jobs}");
     assert!(
         memory.printed.contains("obeyed under all policies: the time limits of 2 jobs"),
@@ -148,7 +154,43 @@ c,60000,600000,,8
     let wrong = memory.said(&format!("{line} --limits some")).unwrap_err().to_string();
     assert!(wrong.contains("none of obey, none, stretch"), "{wrong}");
     let wrong = memory.said(&format!("{line} --per-job j.xls")).unwrap_err().to_string();
-    assert!(wrong.contains(".csv nor .jsonl"), "{wrong}");
+    assert!(wrong.contains("none of .csv, .jsonl and .parquet"), "{wrong}");
+}
+
+/// The same rows and columns, whatever the format.
+fn is_the_same_table(csv: &str, jsonl: &str, parquet: &[u8]) {
+    let mut reader = csv::Reader::from_reader(csv.as_bytes());
+    let names: Vec<String> = reader.headers().unwrap().iter().map(str::to_owned).collect();
+    let rows: Vec<Vec<String>> =
+        reader.records().map(|row| row.unwrap().iter().map(str::to_owned).collect()).collect();
+    let word = |value: &Value| match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    for (line, row) in jsonl.lines().zip(&rows) {
+        let object: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(&names.iter().map(|name| word(&object[name])).collect::<Vec<_>>(), row);
+    }
+    assert_eq!(jsonl.lines().count(), rows.len());
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(parquet).unwrap();
+    let table = SerializedFileReader::new(file).unwrap();
+    let word = |field: &Field| match field {
+        Field::Null => String::new(),
+        Field::Str(text) => text.clone(),
+        Field::Long(number) => number.to_string(),
+        other => panic!("{other}"),
+    };
+    let read = table.get_row_iter(None).unwrap().map(|row| {
+        let row = row.unwrap();
+        let columns: Vec<(String, String)> =
+            row.get_column_iter().map(|(name, field)| (name.clone(), word(field))).collect();
+        columns
+    });
+    let read: Vec<Vec<(String, String)>> = read.collect();
+    let named = |row: &Vec<String>| names.iter().cloned().zip(row.iter().cloned()).collect::<Vec<_>>();
+    assert_eq!(read, rows.iter().map(named).collect::<Vec<_>>());
 }
 
 /// `far` finds half of each node free. Its limit ends it there, unless limits stretch with the slowdown. `over` is not

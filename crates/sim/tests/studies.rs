@@ -21,8 +21,8 @@ impl Host for Memory {
         Ok(text.clone().into_bytes())
     }
 
-    fn write(&mut self, file: &str, text: &str) -> Result<(), String> {
-        self.files.insert(file.to_owned(), text.to_owned());
+    fn write(&mut self, file: &str, bytes: &[u8]) -> Result<(), String> {
+        self.files.insert(file.to_owned(), String::from_utf8(bytes.to_vec()).unwrap());
         Ok(())
     }
 

@@ -12,8 +12,8 @@ pub(super) fn read(file: &str, bytes_max: u64) -> Result<Vec<u8>, String> {
     read.map(|_| text).map_err(|error| format!("cannot read {file}: {error}"))
 }
 
-pub(super) fn write(file: &str, text: &str) -> Result<(), String> {
-    std::fs::write(file, text).map_err(|error| format!("cannot write {file}: {error}"))
+pub(super) fn write(file: &str, bytes: &[u8]) -> Result<(), String> {
+    std::fs::write(file, bytes).map_err(|error| format!("cannot write {file}: {error}"))
 }
 
 /// A reader that went away (`phalanx sim policies | head`) is no error.

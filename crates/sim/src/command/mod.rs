@@ -33,8 +33,8 @@ pub trait Host {
 
     /// # Errors
     /// Why it cannot be written, with its name.
-    fn write(&mut self, file: &str, text: &str) -> Result<(), String> {
-        files::write(file, text)
+    fn write(&mut self, file: &str, bytes: &[u8]) -> Result<(), String> {
+        files::write(file, bytes)
     }
 
     /// To standard output.

@@ -71,7 +71,7 @@ pub(super) fn study(words: &[&str], host: &mut dyn Host) -> Result<(), CommandEr
     }
     if let Some(file) = file {
         let text: Vec<String> = pages.iter().map(Page::markdown).collect();
-        host.write(file, &text.join("\n")).map_err(CommandError::Input)?;
+        host.write(file, text.join("\n").as_bytes()).map_err(CommandError::Input)?;
     }
     let Some(file) = json else { return Ok(()) };
     let text = match pages.as_slice() {
@@ -80,7 +80,7 @@ pub(super) fn study(words: &[&str], host: &mut dyn Host) -> Result<(), CommandEr
     };
     match file {
         "-" => host.print(text.as_bytes()),
-        _ => host.write(file, &text),
+        _ => host.write(file, text.as_bytes()),
     }
     .map_err(CommandError::Input)
 }

@@ -147,7 +147,7 @@ fn shrunken(seed: u64, draw: Draw, file: &str, host: &mut dyn Host) -> Result<()
     let short =
         shrink(&case, |case| failure_of(|| case.run().err()).is_some_and(|other| other.is_like(&failure)));
     let text = short.to_text().map_err(|error| cannot(&error))?;
-    host.write(file, &text).map_err(CommandError::Input)?;
+    host.write(file, text.as_bytes()).map_err(CommandError::Input)?;
     host.note(&format!(
         "{} of {} operations are enough; repeat them with: rerun {file}",
         short.operations.len(),

@@ -12,6 +12,9 @@ use phalanx_sim::run_scenario;
 
 use host::Terminal;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const CRASH: u8 = 1;
 const CORRECTNESS: u8 = 2;
 const LIVENESS: u8 = 3;

@@ -87,7 +87,7 @@ The trace:
 The result:
   -o FILE           the report as one HTML page
   --json FILE       the same figures as JSON; `-` is standard output
-  --per-job FILE    what became of every job under every policy, as .csv or .jsonl by the end of the name
+  --per-job FILE    what became of every job under every policy, as .csv, .jsonl or .parquet by the end of the name
   --points N        points of charts over time, at most {POINTS_MAX}; without it {POINTS}
   -q                no table
 ",
@@ -186,13 +186,14 @@ fn hand_out(report: &Report, wanted: &Wanted<'_>, host: &mut dyn Host) -> Result
     }
     match wanted.json {
         Some("-") => host.print(report.json().as_bytes()).map_err(CommandError::Input)?,
-        Some(file) => host.write(file, &report.json()).map_err(CommandError::Input)?,
+        Some(file) => host.write(file, report.json().as_bytes()).map_err(CommandError::Input)?,
         None => {}
     }
     if let Some((file, format)) = wanted.jobs {
-        host.write(file, &format.text(report)).map_err(CommandError::Input)?;
+        let bytes = format.bytes(report).map_err(|why| CommandError::Input(format!("{file}: {why}")))?;
+        host.write(file, &bytes).map_err(CommandError::Input)?;
     }
-    wanted.html.map_or(Ok(()), |file| host.write(file, &report.html()).map_err(CommandError::Input))
+    wanted.html.map_or(Ok(()), |file| host.write(file, report.html().as_bytes()).map_err(CommandError::Input))
 }
 
 /// What was typed, as a shell takes it.

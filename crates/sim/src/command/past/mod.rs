@@ -100,7 +100,8 @@ pub(super) fn replay(words: &[&str], host: &mut dyn Host) -> Result<(), CommandE
     let at = asked.until.unwrap_or_default().max(engine.now());
     if let Some(file) = asked.snapshot {
         let snapshot = Snapshot { taken_at: at, ..engine.snapshot() };
-        host.write(file, &Document::new("Snapshot", &snapshot).line()).map_err(CommandError::Input)?;
+        host.write(file, Document::new("Snapshot", &snapshot).line().as_bytes())
+            .map_err(CommandError::Input)?;
     }
     let state = State::of(&engine, at, &|job| story.is_asked(job));
     let text = if asked.is_json { story.json(&state, verdict) } else { story.text(&state, verdict, &paper) };
