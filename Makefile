@@ -15,19 +15,22 @@ demo: check-tools ## Build everything and watch a gang job wait, run and survive
 	$(CARGO) build --release -p phalanx-cli -p phalanx-examples
 	$(TARGET_DIR)/release/demo
 
-# Nothing is built twice there, so incremental builds would only fill the disk.
+# Nothing is built twice there, so incremental builds would only fill the disk. Cargo is asked for targets of the workspace and
+# not of a package: a package by itself has other features of its dependencies, and they would be built again.
+# Where a test panics is said without line tables too; they make programs three times as large.
 test: export CARGO_INCREMENTAL = 0
+test: export CARGO_PROFILE_DEV_DEBUG = none
 test: check-tools wasm-target node-tools ## Everything that must pass: format, lints, walls, tests, 2 million steps of the swarm, short demos
-	$(CARGO) run --quiet -p xtask -- ci
+	$(CARGO) run --quiet --bin xtask -- ci
 	$(MAKE) --no-print-directory swarm
-	$(CARGO) build --quiet -p phalanx-cli -p phalanx-examples
+	$(CARGO) build --quiet --workspace --bin phalanx --bin demo --bin kube-demo
 	$(TARGET_DIR)/debug/demo --quick
 	$(TARGET_DIR)/debug/kube-demo
 
 SWARM_STEPS ?= 2000000
 SWARM_SEED ?= 1
 swarm: check-tools ## Random clusters, work and faults, on fixed seeds, two processes
-	PHALANX_COMMIT=$$(git rev-parse --short HEAD 2>/dev/null) $(CARGO) build --quiet --profile decisions -p phalanx-sim
+	PHALANX_COMMIT=$$(git rev-parse --short HEAD 2>/dev/null) $(CARGO) build --quiet --profile decisions -p phalanx-engine -p phalanx-sim --example decisions --bin phalanx-sim
 	@half=$$(($(SWARM_STEPS) / 2)); sim=$(TARGET_DIR)/decisions/phalanx-sim; \
 	$$sim swarm --seed $(SWARM_SEED) --steps $$half --shrink $(TARGET_DIR)/swarm-1.jsonl & first=$$!; \
 	$$sim swarm --seed $$(($(SWARM_SEED) + 10000000)) --steps $$half --shrink $(TARGET_DIR)/swarm-2.jsonl; second=$$?; \

@@ -131,12 +131,21 @@ fn package(value: &Value) -> Option<Package> {
 
 /// Builds a package's library for wasm32; the error is what the compiler said.
 pub(crate) fn build_wasm(workspace: &Workspace, package: &str) -> Result<(), String> {
+    // Functions that nothing calls yet count as well.
+    for_wasm(workspace, package, "rustc", &["--", "-C", "link-dead-code"])
+}
+
+/// Checks that a package's library is one for wasm32 too.
+pub(crate) fn check_wasm(workspace: &Workspace, package: &str) -> Result<(), String> {
+    for_wasm(workspace, package, "check", &[])
+}
+
+fn for_wasm(workspace: &Workspace, package: &str, verb: &str, more: &[&str]) -> Result<(), String> {
     let output = cargo()
-        .args(["rustc", "--quiet", "--release", "--lib", "--target", WASM, "-p", package])
+        .args([verb, "--quiet", "--release", "--lib", "--target", WASM, "-p", package])
         .arg("--target-dir")
         .arg(workspace.wasm_target())
-        // Functions that nothing calls yet count as well.
-        .args(["--", "-C", "link-dead-code"])
+        .args(more)
         // Link-time optimisation would leave bitcode in the library, which holds no instructions to read, and
         // optimisation leaves small functions out of it, for the crates that call them to compile.
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
@@ -150,5 +159,5 @@ pub(crate) fn build_wasm(workspace: &Workspace, package: &str) -> Result<(), Str
     let stderr = String::from_utf8_lossy(&output.stderr);
     let lines: Vec<&str> = stderr.lines().take(ERROR_LINES_MAX).collect();
     let hint = format!("is the target installed? `rustup target add {WASM}`");
-    Err(format!("cargo rustc --target {WASM} -p {package} failed ({hint}):\n{}", lines.join("\n")))
+    Err(format!("cargo {verb} --target {WASM} -p {package} failed ({hint}):\n{}", lines.join("\n")))
 }

@@ -58,10 +58,11 @@ fn stages() -> Vec<(&'static str, Command)> {
     } else {
         let others = ["test", "--quiet", "--workspace", "--exclude", "phalanx-tests", "--no-fail-fast"];
         stages.push(("tests", seeded(&others)));
-        stages.push(("daemons", seeded(&["test", "--quiet", "-p", "phalanx-tests", "--test", "real"])));
+        // Of the workspace as well: a package by itself has other features of its dependencies, and they would be built again.
+        stages.push(("daemons", seeded(&["test", "--quiet", "--workspace", "--test", "real"])));
         // These wait for timers of Kubernetes more than for the processor.
         let threads = ["--", "--test-threads", CONTROL_PLANES];
-        let kube = ["test", "--quiet", "-p", "phalanx-tests", "--test", "kube"];
+        let kube = ["test", "--quiet", "--workspace", "--test", "kube"];
         stages.push(("control planes", seeded(&[&kube[..], &threads].concat())));
     }
     stages.push(("broken engines", own("mutants")));

@@ -244,9 +244,17 @@ type Binaries = BTreeMap<(String, String), (PathBuf, PathBuf)>;
 fn build(workspace: &Workspace, copy: &Path, mutants: &[Mutant]) -> Result<Binaries, String> {
     let tests: BTreeSet<_> = mutants.iter().flat_map(|mutant| &mutant.caught_by).map(Test::binary).collect();
     let mut command = cargo();
-    command.args(["test", "--no-run", "--quiet", "--message-format", "json-render-diagnostics"]);
-    for (package, file) in &tests {
-        command.args(["-p", package, "--test", file]);
+    // Of the workspace: a package by itself has other features of its dependencies, and they would be built again.
+    command.args([
+        "test",
+        "--workspace",
+        "--no-run",
+        "--quiet",
+        "--message-format",
+        "json-render-diagnostics",
+    ]);
+    for (_, file) in &tests {
+        command.args(["--test", file]);
     }
     // This program stands before the compiler, see `rustc`.
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
@@ -259,7 +267,10 @@ fn build(workspace: &Workspace, copy: &Path, mutants: &[Mutant]) -> Result<Binar
     if !output.status.success() {
         return Err(format!("the copy in {} does not build", copy.display()));
     }
-    let built: Binaries = String::from_utf8_lossy(&output.stdout).lines().filter_map(executable).collect();
+    let mut built: Binaries =
+        String::from_utf8_lossy(&output.stdout).lines().filter_map(executable).collect();
+    // Another package may have a test of that name.
+    built.retain(|binary, _| tests.contains(binary));
     let missing = tests.iter().find(|test| !built.contains_key(*test));
     missing.map_or(Ok(built), |(package, file)| Err(format!("cargo says nothing of {package}'s test {file}")))
 }
