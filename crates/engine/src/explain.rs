@@ -252,8 +252,10 @@ impl Outlook<'_> {
                 let at = reserved.and_then(|reserved| reserved.at);
                 report.unblock.push(Unblock::GangsEnd { gangs: victims.clone(), at });
             }
-            Reason::BeginTime { at } | Reason::Priority { at: Some(at), .. } => {
-                report.unblock.push(Unblock::At { at: *at });
+            Reason::BeginTime { at } => report.unblock.push(Unblock::At { at: *at }),
+            Reason::Priority { at, .. } => {
+                report.unblock.extend(at.map(|at| Unblock::At { at }));
+                report.unblock.extend(ways::shorter(self.ledger, id, gang));
             }
             Reason::Topology { .. } => {
                 let required = self.ledger.tree().level_of_required(gang);

@@ -503,6 +503,8 @@ pub enum Unblock {
     Uncordon { nodes: Vec<NodeName> },
     /// The gang becomes eligible at a time.
     At { at: Timestamp },
+    /// With a time limit of at most so much it ends before what is reserved for others begins, and starts now.
+    ShorterLimit { limit_ms: u64 },
 }
 
 /// A placement rule of a gang that may prevent its start.

@@ -332,5 +332,8 @@ fn unblock_words(unblock: &Unblock, names: &Names) -> String {
             format!("would start if {} were schedulable", join(nodes.iter().map(NodeName::as_str).collect()))
         }
         Unblock::At { at } => format!("eligible at {}", time(*at)),
+        Unblock::ShorterLimit { limit_ms } => {
+            format!("starts now with a time limit of at most {}", time(Timestamp(*limit_ms)))
+        }
     }
 }

@@ -82,7 +82,7 @@ pub(super) fn report_text(page: &Page, report: &Report, names: &Names, fleet: &F
     field(&mut text, page, "would start", &start);
     for (i, unblock) in report.unblock.iter().enumerate() {
         let key = if i == 0 { "unblocked if" } else { "or if" };
-        let way = way_out(page, unblock, names) + &ahead_of(report, unblock);
+        let way = way_out(page, report.gang.job, unblock, names) + &ahead_of(report, unblock);
         field(&mut text, page, key, &clean(&way));
     }
     text += &levels(page, report);
@@ -173,7 +173,7 @@ pub(super) fn likely(page: &Page, LikelyStart { at, runs }: LikelyStart) -> Stri
     format!("{ahead} ({clock}) by the last {runs} runs of what is in its way; ")
 }
 
-fn way_out(page: &Page, unblock: &Unblock, names: &Names) -> String {
+fn way_out(page: &Page, job: JobId, unblock: &Unblock, names: &Names) -> String {
     match unblock {
         Unblock::GangsEnd { gangs, at } => {
             let listed = list(gangs.iter().map(|id| gang(*id, names)));
@@ -205,6 +205,10 @@ fn way_out(page: &Page, unblock: &Unblock, names: &Names) -> String {
             format!("nodes take work again: {each}")
         }
         Unblock::At { at } => format!("time passes: {} ({})", page.ahead(*at), page.clock(*at)),
+        Unblock::ShorterLimit { limit_ms } => {
+            let minutes = limit_ms / 60_000;
+            format!("it ends within {minutes} minutes: it starts now (`phalanx update {job} --time {minutes}m`)")
+        }
     }
 }
 

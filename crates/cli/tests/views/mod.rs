@@ -308,6 +308,7 @@ pub fn report() -> Report {
             },
             Unblock::RelaxTo { level: level("cluster"), domain: "main".to_owned(), times_milli: Some(1_812) },
             Unblock::Uncordon { nodes: vec![node("gpu-3")] },
+            Unblock::ShorterLimit { limit_ms: 1_500_000 },
         ],
         estimated_start: Some(Estimate { at: Timestamp(NOW.0 + 752_000), confidence: Confidence::AtLatest }),
         nearest: Some(placement(&slots, "leaf")),

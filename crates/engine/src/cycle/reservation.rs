@@ -220,7 +220,12 @@ impl Reservation {
 
     /// Whether a gang that ends by this time leaves before the reservation begins.
     pub(crate) fn begins_after(&self, ends_at: Option<Timestamp>, share_milli: u64) -> bool {
-        ends_at.is_some_and(|ends| ends <= self.at.unwrap_or_else(|| self.lends_until(share_milli)))
+        ends_at.is_some_and(|ends| ends <= self.begins(share_milli))
+    }
+
+    /// The time by which others have to have left.
+    pub(crate) fn begins(&self, share_milli: u64) -> Timestamp {
+        self.at.unwrap_or_else(|| self.lends_until(share_milli))
     }
 
     /// The time by which other gangs have to have ended to use what is kept for a gang whose start nobody knows: it starts

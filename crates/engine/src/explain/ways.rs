@@ -1,6 +1,8 @@
 //! The requirements that a pending gang could give up to start now.
 
-use phalanx_model::{Gang, Rule, Unblock};
+use std::cmp::Reverse;
+
+use phalanx_model::{Gang, GangId, Rule, Unblock};
 
 use crate::cluster::LevelAt;
 use crate::ledger::Ledger;
@@ -37,6 +39,29 @@ pub(super) fn without(ledger: &Ledger, gang: &Gang) -> Vec<Unblock> {
     let mut fits = fits;
     easier.retain(|(_, gang)| fits(gang));
     easier.into_iter().map(|(rule, _)| Unblock::Without { rule }).collect()
+}
+
+/// Time limits are said in whole minutes.
+const MINUTE_MS: u64 = 60_000;
+
+/// The longest time limit with which the gang starts now: it ends before what it then uses is reserved for others.
+pub(super) fn shorter(ledger: &Ledger, id: GangId, gang: &Gang) -> Option<Unblock> {
+    let (tree, share_milli) = (ledger.tree(), ledger.hold_idle_milli());
+    let policy = &ledger.job(id.job)?.policy;
+    let mut search = Search::default();
+    let mut space = ledger.space().clone();
+    let mut holds = ledger.reserved_for_others(id);
+    // The later others begin, the longer it may run.
+    holds.sort_by_key(|hold| Reverse(hold.begins(share_milli)));
+    let ceiling = Ceiling(tree.level_of_required(gang));
+    let enough = holds.iter_mut().find_map(|hold| {
+        hold.unbook(tree, &mut space);
+        search.place(tree, &space, gang, ceiling).map(|_| hold.begins(share_milli))
+    });
+    let around_ms = policy.start_deadline_ms.saturating_add(policy.stop.grace_ms);
+    let limit_ms = enough?.since(ledger.now()).checked_sub(around_ms)? / MINUTE_MS * MINUTE_MS;
+    let is_shorter = policy.time_limit_ms.is_none_or(|now_ms| limit_ms < now_ms);
+    (limit_ms > 0 && is_shorter).then_some(Unblock::ShorterLimit { limit_ms })
 }
 
 /// The gang without each of its constraints.

@@ -7,6 +7,7 @@ use phalanx_model::{
 
 use super::Ledger;
 use crate::cluster::Space;
+use crate::cycle::Reservation;
 use crate::placement::{Ceiling, place};
 
 /// The least time between two evaluations of all gangs that may preempt, for each node: an evaluation costs by the size
@@ -121,6 +122,16 @@ impl Ledger {
     pub(crate) fn is_held_from(&self, id: GangId, gang: &Gang) -> bool {
         let is_free = self.reservations.is_empty() || self.reservations.contains_key(&id);
         !is_free && place(&self.tree, &self.space, gang, Ceiling(self.tree.level_of_required(gang))).is_none()
+    }
+
+    /// The part of a head's wait that GPUs may stay idle for it, and that others may delay it by.
+    pub(crate) fn hold_idle_milli(&self) -> u64 {
+        u64::from(self.queues.settings().hold_idle_max_milli)
+    }
+
+    /// What is reserved for other gangs.
+    pub(crate) fn reserved_for_others(&self, id: GangId) -> Vec<Reservation> {
+        self.reservations.iter().filter(|(gang, _)| **gang != id).map(|(_, hold)| hold.clone()).collect()
     }
 
     /// The first gang with a reservation, and the time of that reservation.
