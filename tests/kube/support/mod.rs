@@ -18,7 +18,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
-use phalanx_controlplane::{Api, ControlPlane, Fleet, GPU, Options};
+use phalanx_controlplane::{Api, ControlPlane, Error, Fleet, GPU, Options};
 use phalanx_kube::world::ANSWER;
 use serde_json::{Value, json};
 
@@ -254,7 +254,12 @@ impl Cluster {
     }
 
     pub(crate) fn create(&self, path: &str, object: &Value) -> Value {
-        self.api().post(path, object).unwrap()
+        let create = |_: &Self| match self.api().post(path, object) {
+            // The API server admits pods by a list of classes of its own, which may not have the newest yet.
+            Err(Error::Refused { message, .. }) if message.contains("no PriorityClass with name") => None,
+            answer => Some(answer),
+        };
+        self.until("an API server that knows the class", create).unwrap()
     }
 
     pub(crate) fn seats(&self) -> Vec<Seat> {

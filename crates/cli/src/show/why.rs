@@ -207,7 +207,9 @@ fn way_out(page: &Page, job: JobId, unblock: &Unblock, names: &Names) -> String 
         Unblock::At { at } => format!("time passes: {} ({})", page.ahead(*at), page.clock(*at)),
         Unblock::ShorterLimit { limit_ms } => {
             let minutes = limit_ms / 60_000;
-            format!("it ends within {minutes} minutes: it starts now (`phalanx update {job} --time {minutes}m`)")
+            format!(
+                "it ends within {minutes} minutes: it starts now (`phalanx update {job} --time {minutes}m`)"
+            )
         }
     }
 }
