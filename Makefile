@@ -17,7 +17,7 @@ demo: check-tools ## Build everything and watch a gang job wait, run and survive
 
 # Nothing is built twice there, so incremental builds would only fill the disk. Cargo is asked for targets of the workspace and
 # not of a package: a package by itself has other features of its dependencies, and they would be built again.
-# Where a test panics is said without line tables too; they make programs three times as large.
+# Where a test panics is said without line tables too; they make programs twice as large.
 test: export CARGO_INCREMENTAL = 0
 test: export CARGO_PROFILE_DEV_DEBUG = none
 test: check-tools wasm-target node-tools ## Everything that must pass: format, lints, walls, tests, 2 million steps of the swarm, short demos

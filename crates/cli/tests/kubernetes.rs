@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use phalanx_controlplane::{ControlPlane, Fleet, Options, User, kustomization};
 use serde_json::{Value, json};
@@ -153,16 +153,8 @@ impl Drop for Cluster {
 
 const QUEUES: &str = "/apis/phalanx.dev/v1alpha1/queues";
 
-/// What `look` gives as soon as it gives something.
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(began.elapsed() < PATIENCE, "{what} did not happen");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    phalanx_controlplane::until(PATIENCE, what, look)
 }
 
 fn submit(name: &str, workers: u32) -> String {

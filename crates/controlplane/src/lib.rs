@@ -18,6 +18,7 @@ mod ports;
 mod process;
 mod program;
 mod render;
+mod wait;
 
 pub use api::{Api, Follow, Watch};
 pub use build::binary;
@@ -29,3 +30,4 @@ pub use node::{Node, missing_for_nodes, missing_for_open_mpi};
 pub use plane::{ControlPlane, Options, User};
 pub use program::{Program, Source};
 pub use render::{Renderer, chart, kustomization};
+pub use wait::until;

@@ -1,6 +1,6 @@
 //! A control plane as tests use it: built where it is missing, started, used, gone.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use phalanx_controlplane::{Api, ControlPlane, Error, Fleet, GPU, Options, Program, User};
 use serde_json::{Value, json};
@@ -22,16 +22,8 @@ fn pod(name: &str, node: &str, annotations: &Value) -> Value {
     })
 }
 
-/// What `look` gives as soon as it gives something.
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(began.elapsed() < PATIENCE, "{what} did not happen");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    phalanx_controlplane::until(PATIENCE, what, look)
 }
 
 fn until_phase(api: &Api, name: &str, phase: &str) -> Value {

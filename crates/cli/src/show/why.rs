@@ -208,7 +208,7 @@ fn way_out(page: &Page, job: JobId, unblock: &Unblock, names: &Names) -> String 
         Unblock::ShorterLimit { limit_ms } => {
             let minutes = limit_ms / 60_000;
             format!(
-                "it ends within {minutes} minutes: it starts now (`phalanx update {job} --time {minutes}m`)"
+                "its time limit is at most {minutes} minutes: it starts now (`phalanx update {job} --time {minutes}m`)"
             )
         }
     }

@@ -95,7 +95,7 @@ impl Cycle<'_> {
         let soonest = if is_due { self.foresee_place(&head) } else { self.foresee(&head) };
         let Some(soonest) = soonest else { return };
         let has_time = soonest.at.is_some() && is_within;
-        if has_time || is_due && self.idle_share_milli() > 0 {
+        if has_time || is_due && self.draft.queues.hold_idle_milli() > 0 {
             self.hold_for(gang, request, soonest);
         } else {
             head.soonest = Some(soonest);
@@ -166,7 +166,8 @@ impl Cycle<'_> {
         }
         // If two heads are bypassed by one start, the first in order has its placement reserved first.
         for head in std::mem::take(&mut self.heads.waiting) {
-            let is_due = head.bypassed > 0 && self.is_due(head.gang) && self.idle_share_milli() > 0;
+            let is_due =
+                head.bypassed > 0 && self.is_due(head.gang) && self.draft.queues.hold_idle_milli() > 0;
             let soonest = if is_due {
                 self.book_against_future(head.request, head.queue);
                 self.soonest(head.gang, head.request)
@@ -254,7 +255,7 @@ impl Cycle<'_> {
     /// Releases the reservations without a known start that have kept devices idle for as long as the wait of their gangs is
     /// worth.
     pub(super) fn release_costly(&mut self) {
-        let (now, share_milli) = (self.ledger.now(), self.idle_share_milli());
+        let (now, share_milli) = (self.ledger.now(), self.draft.queues.hold_idle_milli());
         let timeless = self.draft.reservations.iter().filter(|(_, held)| held.at.is_none() && !held.preempts);
         let until = |(id, held): (&GangId, &Reservation)| {
             let since = self.ledger.record(*id)?.pending_since;
@@ -271,11 +272,6 @@ impl Cycle<'_> {
                 self.dropped.push((id, why.to_owned()));
             }
         }
-    }
-
-    /// The part of a head's wait that GPUs may stay idle for it, and that others may delay it by.
-    pub(super) fn idle_share_milli(&self) -> u64 {
-        u64::from(self.draft.queues.settings().hold_idle_max_milli)
     }
 }
 

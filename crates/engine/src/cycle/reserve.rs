@@ -199,7 +199,7 @@ impl Cycle<'_> {
         let ends_at = span_ms.map(|span| now.plus(span));
         let ledger = self.ledger;
         let is_cleared = own.preempts && victims_in_place(ledger, id).next().is_none();
-        let share_milli = self.idle_share_milli();
+        let share_milli = self.draft.queues.hold_idle_milli();
         let Draft { reservations, space, .. } = &mut self.draft;
         for (id, other) in reservations.iter_mut() {
             // A placement for which gangs were preempted is kept, and so is one that is promised for a time.
@@ -256,7 +256,7 @@ impl Cycle<'_> {
     pub(super) fn book_against(&mut self, request: RequestClassId, queue: QueueAt) {
         let now = self.ledger.now();
         let ends_at = self.draft.pending.request(request).key.span_ms.map(|span| now.plus(span));
-        let share_milli = self.idle_share_milli();
+        let share_milli = self.draft.queues.hold_idle_milli();
         self.book_where(request, queue, |reservation| !reservation.begins_after(ends_at, share_milli));
     }
 

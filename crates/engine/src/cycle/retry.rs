@@ -23,7 +23,7 @@ pub(crate) const COUNTED_MAX: usize = 256;
 impl Cycle<'_> {
     /// Reopens the request classes that may use freed capacity.
     pub(super) fn reopen(&mut self) {
-        let (tree, now, share_milli) = (self.tree(), self.ledger.now(), self.idle_share_milli());
+        let (tree, now, share_milli) = (self.tree(), self.ledger.now(), self.draft.queues.hold_idle_milli());
         let Draft { pending, space, freed, reservations, queues, .. } = &mut self.draft;
         let takes_back = |request: &RequestClass| {
             request.roomy().any(|at| queues.is_within_a_guarantee(at, &request.least))

@@ -46,7 +46,7 @@ const MINUTE_MS: u64 = 60_000;
 
 /// The longest time limit with which the gang starts now: it ends before what it then uses is reserved for others.
 pub(super) fn shorter(ledger: &Ledger, id: GangId, gang: &Gang) -> Option<Unblock> {
-    let (tree, share_milli) = (ledger.tree(), ledger.hold_idle_milli());
+    let (tree, share_milli) = (ledger.tree(), ledger.queues().hold_idle_milli());
     let policy = &ledger.job(id.job)?.policy;
     let mut search = Search::default();
     let mut space = ledger.space().clone();

@@ -124,11 +124,6 @@ impl Ledger {
         !is_free && place(&self.tree, &self.space, gang, Ceiling(self.tree.level_of_required(gang))).is_none()
     }
 
-    /// The part of a head's wait that GPUs may stay idle for it, and that others may delay it by.
-    pub(crate) fn hold_idle_milli(&self) -> u64 {
-        u64::from(self.queues.settings().hold_idle_max_milli)
-    }
-
     /// What is reserved for other gangs.
     pub(crate) fn reserved_for_others(&self, id: GangId) -> Vec<Reservation> {
         self.reservations.iter().filter(|(gang, _)| **gang != id).map(|(_, hold)| hold.clone()).collect()

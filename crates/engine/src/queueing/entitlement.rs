@@ -310,7 +310,7 @@ impl Queues {
         let stays = node.holders.iter().filter(|(_, holder)| !holder.leaves);
         counted.extend(stays.map(|(holder_key, holder)| new(*holder_key, holder)));
         if let Some((_, holder_key, holder)) = more.filter(|(queue, ..)| *queue == at) {
-            // Where it belongs, if the queue has no children, whose gangs are sorted in below.
+            // At its place in the order of the queue; gangs of queues below it are sorted in afterwards.
             let before = counted[first..].partition_point(|gang| gang.holder_key < holder_key);
             counted.insert(first + before, new(holder_key, holder));
         }

@@ -135,6 +135,11 @@ impl Queues {
         }
     }
 
+    /// The part of a head's wait, in thousandths, that GPUs may stay idle for it and that others may delay it by.
+    pub(crate) fn hold_idle_milli(&self) -> u64 {
+        u64::from(self.settings().hold_idle_max_milli)
+    }
+
     pub(crate) const fn settings(&self) -> &Settings {
         &self.settings
     }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use parquet::basic::{LogicalType, Repetition, Type as Physical};
-use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+use parquet::column::writer::ColumnWriterImpl;
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int64Type};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
@@ -21,15 +22,11 @@ pub(super) fn bytes(rows: &[Row<'_>]) -> Result<Vec<u8>> {
         match column {
             Column::Text { is_always_there, of } => {
                 let values = rows.iter().map(|row| Ok(of(row).map(ByteArray::from)));
-                let (values, levels) = present(values)?;
-                let levels = (!is_always_there).then_some(&*levels);
-                writer.typed::<ByteArrayType>().write_batch(&values, levels, None)?;
+                write(writer.typed::<ByteArrayType>(), *is_always_there, values)?;
             }
             Column::Number { is_always_there, of } => {
                 let values = rows.iter().map(|row| of(row.job).map(signed).transpose());
-                let (values, levels) = present(values)?;
-                let levels = (!is_always_there).then_some(&*levels);
-                writer.typed::<Int64Type>().write_batch(&values, levels, None)?;
+                write(writer.typed::<Int64Type>(), *is_always_there, values)?;
             }
         }
         writer.close()?;
@@ -53,15 +50,20 @@ fn field(name: &str, column: Column) -> Result<TypePtr> {
     Ok(Arc::new(built))
 }
 
-/// The values that are there, and for each row 1 where there is one and 0 where there is none.
-fn present<T>(values: impl Iterator<Item = Result<Option<T>>>) -> Result<(Vec<T>, Vec<i16>)> {
+/// The values that are there, and where some may be absent, for each row 1 where there is one and 0 where there is none.
+fn write<T: DataType>(
+    writer: &mut ColumnWriterImpl<'_, T>,
+    is_always_there: bool,
+    values: impl Iterator<Item = Result<Option<T::T>>>,
+) -> Result<()> {
     let (mut there, mut levels) = (Vec::new(), Vec::new());
     for value in values {
         let value = value?;
         levels.push(i16::from(value.is_some()));
         there.extend(value);
     }
-    Ok((there, levels))
+    writer.write_batch(&there, (!is_always_there).then_some(&*levels), None)?;
+    Ok(())
 }
 
 fn signed(number: u64) -> Result<i64> {
