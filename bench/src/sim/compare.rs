@@ -189,7 +189,7 @@ fn estimate_ms(job: &Job, machines: &Machines, progress: &Placed, rng: &mut Rng)
         let (node, device) = (at(rank % nodes), rank / nodes);
         match place.iter_mut().find(|part| part.node == node) {
             Some(part) => part.devices = DeviceMask::first(device as u32 + 1),
-            None => place.push(Part { node, devices: DeviceMask::first(1) }),
+            None => place.push(Part::whole(node, DeviceMask::first(1))),
         }
     }
     let worst_ms = (job.work / progress.rate(0, job, &place, machines, 0.0).per_ms) as u64;

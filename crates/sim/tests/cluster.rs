@@ -7,7 +7,7 @@ use std::path::Path;
 use phalanx_model::{LevelName, Node};
 use phalanx_sim::cluster::{Beside, Clos, Cluster, NodeShape};
 use phalanx_sim::policies::{Packing, Room};
-use phalanx_sim::replay::{Job, Machines};
+use phalanx_sim::replay::{Free, Job, Machines};
 
 fn uplink(cluster: &Cluster, level: &str) -> u32 {
     cluster.costs.levels[&LevelName::new(level).unwrap()].uplink_mb_per_s
@@ -40,7 +40,7 @@ fn what_a_node_holds_stays_on_one_where_nics_are_declared() {
     let cluster = Cluster::of_clos(&Clos::read("4x2x8:2").unwrap()).unwrap();
     let machines = Machines::from(cluster);
     let mut room = Room::new(Packing::Topology);
-    room.become_free(&machines, &machines.all_free());
+    room.become_free(&machines, &Free::all(&machines));
     for gpus in [2, 4, 8] {
         let place = room.find(&machines, &Job::default(), gpus).unwrap();
         assert_eq!(place.len(), 1, "{gpus} GPUs on {place:?}");

@@ -52,9 +52,9 @@ fn idle(outcome: &Outcome) -> (f64, u64) {
                 && job.submit_ms <= this.at_ms
                 && job.first_start_ms.is_none_or(|at| at >= next.at_ms)
         });
-        if waits && this.gpus_allocated * 10 < GPUS * 9 {
+        if waits && this.allocated() * 10.0 < f64::from(GPUS * 9) {
             let begin = *since.get_or_insert(this.at_ms);
-            all += f64::from(GPUS - this.gpus_allocated) * (next.at_ms - this.at_ms) as f64;
+            all += (f64::from(GPUS) - this.allocated()) * (next.at_ms - this.at_ms) as f64;
             longest = longest.max(next.at_ms - begin);
         } else {
             since = None;

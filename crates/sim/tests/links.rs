@@ -17,7 +17,7 @@ impl Scheduler for Given {
     }
 
     fn decide(&mut self, view: &View<'_>, acts: &mut Vec<Act>) -> Option<u64> {
-        let whole = |node: &usize| Part { node: *node, devices: DeviceMask::first(8) };
+        let whole = |node: &usize| Part::whole(*node, DeviceMask::first(8));
         let start = |job: &usize| Act::Start { job: *job, place: self.0[*job].iter().map(whole).collect() };
         acts.extend(view.waiting.iter().map(start));
         None

@@ -13,8 +13,8 @@ use phalanx_sim::replay::NodeChange::{Back, Lost};
 use phalanx_sim::replay::measured::{Throughputs, batch_in};
 use phalanx_sim::replay::metrics::Metrics;
 use phalanx_sim::replay::{
-    Act, Job, Machines, NodeEvent, Outcome, Part, Placed, Progress, Rack, Rate, Recorded, Replay, Scheduler,
-    Settings, View,
+    Act, Free, Job, Machines, NodeEvent, Outcome, Part, Placed, Progress, Rack, Rate, Recorded, Replay,
+    Scheduler, Settings, View,
 };
 use phalanx_sim::trace::{BatchMode, Training};
 
@@ -288,7 +288,7 @@ fn whoever_communicates_across_more_than_it_has_to_is_slower() {
     let mut job = jobs(&[(0, 16, 1)]).remove(0);
     job.traffic_milli = 500;
     let speed = |job: &Job, nodes: &[(usize, u32)]| -> f64 {
-        let part = |(node, gpus): &(usize, u32)| Part { node: *node, devices: DeviceMask::first(*gpus) };
+        let part = |(node, gpus): &(usize, u32)| Part::whole(*node, DeviceMask::first(*gpus));
         let place: Vec<Part> = nodes.iter().map(part).collect();
         Placed::default().rate(0, job, &place, &machines, 0.0).per_ms
     };
@@ -332,9 +332,18 @@ impl Scheduler for Wrong {
 
 #[test]
 fn the_world_refuses_what_cannot_be() {
-    let part = |node, devices| Part { node, devices: DeviceMask(devices) };
+    let part = |node, devices| Part::whole(node, DeviceMask(devices));
     let start = |job, place: &[Part]| Act::Start { job, place: place.to_vec() };
-    let wrong: [(&str, Vec<Act>); 8] = [
+    let share = |milli| Part { node: 0, devices: DeviceMask(1), milli };
+    let wrong: [(&str, Vec<Act>); 10] = [
+        (
+            "it starts job 3 on 1 devices; it takes 1 to 1, 600 thousandths of each",
+            vec![start(3, &[share(500)])],
+        ),
+        (
+            "it starts job 4 on devices 0 of node 0, where 1-3 are free",
+            vec![start(3, &[share(600)]), start(4, &[share(600)])],
+        ),
         ("it starts job 0 on 1 devices; it takes 2 to 2", vec![start(0, &[part(0, 0b1)])]),
         (
             "it starts job 0 on devices 0,4 of node 0, where 0-3 are free",
@@ -356,8 +365,9 @@ fn the_world_refuses_what_cannot_be() {
     let racks =
         [Rack { model: "a", nodes: 1, gpus_per_node: 4 }, Rack { model: "b", nodes: 1, gpus_per_node: 4 }];
     let cluster = Machines::plain(&racks).unwrap();
-    let mut of = jobs(&[(0, 2, 10), (0, 2, 10), (0, 1, 10)]);
+    let mut of = jobs(&[(0, 2, 10), (0, 2, 10), (0, 1, 10), (0, 1, 10), (0, 1, 10)]);
     of[2].models = vec!["a".to_owned()];
+    of[3..].iter_mut().for_each(|job| job.share_milli = Some(600));
     for (what, acts) in wrong {
         let replay = Replay {
             cluster: &cluster,
@@ -387,7 +397,9 @@ fn what_no_cluster_holds_never_starts_and_stops_nothing() {
 #[test]
 fn packings_choose_their_nodes() {
     let cluster = cluster(3, 4);
-    let free = [0b0011, 0b1111, 0b0111].map(DeviceMask);
+    let mut free = Free::all(&cluster);
+    free.take(&Part::whole(0, DeviceMask(0b1100)));
+    free.take(&Part::whole(2, DeviceMask(0b1000)));
     let job = &jobs(&[(0, 1, 1)])[0];
     let found = |packing, gpus| {
         let mut room = Room::new(packing);
@@ -464,6 +476,97 @@ fn every_policy_does_all_work_once_and_alike_each_time() {
     }
 }
 
+/// Jobs of so many shares of so many thousandths, all there at once, for 10 s.
+fn sharing(of: &[(u32, u32)]) -> Vec<Job> {
+    let mut jobs = jobs(&of.iter().map(|(shares, _)| (0, *shares, 10)).collect::<Vec<_>>());
+    jobs.iter_mut().zip(of).for_each(|(job, (_, milli))| job.share_milli = Some(*milli));
+    jobs
+}
+
+#[test]
+fn every_policy_lets_shares_of_a_device_run_at_once() {
+    let rules = Rules { settings: Shared::default(), ..Rules::default() };
+    // Four tenants of one device, and a gang of three halves on two devices beside a half.
+    for (gpus, of) in [(1, vec![(1, 250); 4]), (2, vec![(3, 500), (1, 500)]), (1, vec![(1, 500), (1, 300)])] {
+        let cluster = cluster(1, gpus);
+        for (name, _) in NAMES {
+            let mut policy = named(name, &cluster, &rules, &BTreeMap::new()).unwrap();
+            let jobs = sharing(&of);
+            let outcome = replay(&cluster, &jobs, Settings::default(), policy.as_mut());
+            assert_eq!(ends(&outcome), vec![10; jobs.len()], "{name}: {of:?}");
+            let asked: f64 = jobs.iter().map(Job::devices).sum();
+            let hours = Metrics::of(&outcome).gpu_hours;
+            assert!((hours.held - asked * 10.0 / 3_600.0).abs() < 1e-9, "{name}: {hours:?}");
+            assert!((hours.useful - hours.held).abs() < 1e-9, "{name}: {hours:?}");
+        }
+    }
+}
+
+#[test]
+fn every_policy_does_the_work_of_shares_once_beside_whole_devices() {
+    let cluster = cluster(4, 4);
+    let mut of = mix();
+    for (at, job) in of.iter_mut().enumerate().filter(|(at, job)| job.gpus < 4 && at % 3 > 0) {
+        job.share_milli = Some([100, 250, 300, 500, 700][at % 5]);
+    }
+    let settings =
+        Settings { start_ms: S, restore_ms: S, checkpoint_every_ms: Some(60 * S), ..Settings::default() };
+    let events = [(500, Lost), (900, Back)].map(|(at_s, what)| NodeEvent { at_ms: at_s * S, node: 1, what });
+    for (name, _) in NAMES {
+        let mut policy = named(name, &cluster, &Rules::default(), &BTreeMap::new()).unwrap();
+        let progress = &Recorded;
+        let replay = Replay { cluster: &cluster, jobs: &of, progress, settings, node_events: &events };
+        let outcome = replay.run(policy.as_mut()).unwrap();
+        for job in &outcome.jobs {
+            assert!(job.end_ms.is_some(), "{name}: {job:?}");
+            assert!((job.done - job.lost - job.work).abs() < 1e-3, "{name}: {job:?}");
+        }
+        let of = Metrics::of(&outcome).gpu_hours;
+        let spent =
+            of.useful + of.starting + of.saving + of.lost_nodes + of.stops + of.slow_nodes + of.places;
+        assert!((of.held - spent).abs() < 1e-3 * of.held, "{name}: {of:?}");
+        assert!(
+            outcome.samples.iter().all(|sample| sample.allocated() <= f64::from(sample.gpus_up)),
+            "{name}"
+        );
+        assert_eq!(outcome.samples.last().map(|sample| sample.milli_allocated), Some(0), "{name}");
+    }
+}
+
+#[test]
+fn shares_go_where_the_packing_puts_them() {
+    // Node 0 has two whole devices and 400 thousandths of a third, node 1 four, node 2 three and 700 thousandths.
+    let cluster = cluster(3, 4);
+    let mut free = Free::all(&cluster);
+    free.take(&Part::whole(0, DeviceMask(0b1000)));
+    free.take(&Part { node: 0, devices: DeviceMask(0b0100), milli: 600 });
+    free.take(&Part { node: 2, devices: DeviceMask(0b1000), milli: 300 });
+    let found = |packing, shares, milli| {
+        let mut room = Room::new(packing);
+        room.become_free(&cluster, &free);
+        let job = &sharing(&[(shares, milli)])[0];
+        let place = room.find(&cluster, job, shares)?;
+        assert!(free.has(&place), "{place:?}");
+        Some(place.iter().map(|part| (part.node, part.devices.0, part.milli)).collect::<Vec<_>>())
+    };
+    assert_eq!(
+        found(Packing::Consolidated, 1, 300),
+        Some(vec![(0, 0b0100, 300)]),
+        "the least that is enough"
+    );
+    assert_eq!(found(Packing::Consolidated, 1, 500), Some(vec![(2, 0b1000, 500)]));
+    assert_eq!(found(Packing::Consolidated, 1, 800), Some(vec![(0, 0b0001, 800)]), "of the fullest node");
+    assert_eq!(found(Packing::Consolidated, 3, 350), Some(vec![(0, 0b0100, 350), (2, 0b1000, 700)]));
+    assert_eq!(found(Packing::FirstFit, 1, 500), Some(vec![(0, 0b0001, 500)]));
+    assert_eq!(found(Packing::Spread, 2, 300), Some(vec![(1, 0b0011, 300)]));
+    assert_eq!(found(Packing::Topology, 1, 300), Some(vec![(0, 0b0100, 300)]));
+    assert_eq!(
+        found(Packing::Consolidated, 9, 900),
+        Some(vec![(0, 0b0011, 900), (2, 0b0111, 900), (1, 0b1111, 900)])
+    );
+    assert_eq!(found(Packing::Consolidated, 10, 900), None, "rests are too small");
+}
+
 #[test]
 fn optimus_gives_devices_to_whom_they_save_most() {
     // The long job has three devices and the short one its least; what falls free waits for the next round.
@@ -486,13 +589,13 @@ fn placements_of_other_schedulers_are_packings() {
     // Two leaves of two nodes; one node of the second is taken. Kueue takes the tightest leaf, Slurm's tree the first that
     // holds the job, and its blocks that with the fewest free nodes.
     let machines = Machines::from(Cluster::of_clos(&Clos::read("2x2x4").unwrap()).unwrap());
-    let mut free = machines.all_free();
-    free[3] = DeviceMask::EMPTY;
+    let mut free = Free::all(&machines);
+    free.lose_node(3);
     for (packing, node) in [(Packing::Kueue, 2), (Packing::SlurmTree, 0), (Packing::SlurmBlock, 2)] {
         let mut room = Room::new(packing);
         room.become_free(&machines, &free);
         let place = room.find(&machines, &Job::default(), 4).unwrap();
-        assert_eq!(place, [Part { node, devices: DeviceMask::first(4) }], "{}", packing.name());
+        assert_eq!(place, [Part::whole(node, DeviceMask::first(4))], "{}", packing.name());
         assert_eq!(room.find(&machines, &Job::default(), 13), None);
     }
 }

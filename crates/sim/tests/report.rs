@@ -142,7 +142,7 @@ c,60000,600000,,8
     memory.said(&format!("{line} --per-job j.jsonl")).unwrap();
     memory.said(&format!("{line} --per-job j.parquet")).unwrap();
     is_the_same_table(&jobs, &memory.text("j.jsonl"), &memory.files["j.parquet"]);
-    assert!(jobs.contains("\nfifo,b,,16,killed,0,"), "{jobs}");
+    assert!(jobs.contains("\nfifo,b,,16,1000,killed,0,"), "{jobs}");
     assert!(
         memory.printed.contains("obeyed under all policies: the time limits of 2 jobs"),
         "{}",
@@ -211,17 +211,17 @@ fn limits_stretch_with_the_predicted_slowdown() {
         memory.said(&format!("{line} {limits}")).unwrap();
         let jobs = memory.text("j.csv");
         for policy in ["best-fit", "phalanx"] {
-            assert!(jobs.contains(&format!("\n{policy},far,,16,{far},")), "{limits}: {jobs}");
-            assert!(jobs.contains(&format!("\n{policy},over,,4,killed,")), "{limits}: {jobs}");
+            assert!(jobs.contains(&format!("\n{policy},far,,16,1000,{far},")), "{limits}: {jobs}");
+            assert!(jobs.contains(&format!("\n{policy},over,,4,1000,killed,")), "{limits}: {jobs}");
         }
     }
     let told = "stretched under all policies: the time limits of 6 jobs";
     assert!(memory.printed.contains(told), "{}", memory.printed);
 }
 
-/// The world and all its policies count whole devices: the report says how much that adds to a trace of shares.
+/// Two jobs that ask for shares of a GPU run on one at the same time, under every policy, and hold what they ask for.
 #[test]
-fn shares_of_gpus_that_count_as_whole_are_reported() {
+fn jobs_of_a_trace_share_gpus() {
     let trace = "\
 name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time
 whole,1000,1024,1,1000,,LS,Succeeded,0,3600,0
@@ -230,10 +230,23 @@ fifth,1000,1024,1,200,,LS,Succeeded,0,3600,0
 ";
     let files = BTreeMap::from([("t.csv".to_owned(), trace.into())]);
     let mut memory = Memory { files, ..Memory::default() };
-    memory.said("run --trace t.csv --format openb --cluster 1x1x8").unwrap();
-    let told = "not modelled: 2 jobs ask for shares of GPUs, and get whole GPUs under every policy: 2.0 GPU-h where they ask \
-                for 0.7";
+    let line = "compare --trace t.csv --format openb --cluster 1x1x2 --policies phalanx,best-fit,las,easy --start 0s \
+                --per-job j.csv --json r.json";
+    memory.said(line).unwrap();
+    let told = "modelled: 2 jobs ask for shares of GPUs, which others may share under every policy";
     assert!(memory.printed.contains(told), "{}", memory.printed);
+    let rows = memory.text("j.csv");
+    for policy in ["phalanx", "best-fit", "las", "easy"] {
+        for (job, milli, held) in
+            [("whole", 1_000, 3_600_000), ("half", 500, 1_800_000), ("fifth", 200, 720_000)]
+        {
+            let row = format!("\n{policy},{job},LS,1,{milli},completed,0,0,3600000,3600000,0,{held},");
+            assert!(rows.contains(&row), "{row}: {rows}");
+        }
+    }
+    let report: Value = serde_json::from_str(&memory.text("r.json")).unwrap();
+    let held = report["policies"][0]["metrics"]["gpu_hours"]["held"].as_f64().unwrap();
+    assert!((held - 1.7).abs() < 1e-3, "{held}");
 }
 
 #[test]

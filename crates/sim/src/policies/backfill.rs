@@ -2,7 +2,7 @@
 //! pass where they delay nobody who has a promise. How long a job takes is what its user said, or else what it took.
 
 use super::places::{Packing, Room};
-use crate::replay::{Act, Scheduler, View};
+use crate::replay::{Act, Job, Scheduler, View};
 
 /// Who has a promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,18 +21,18 @@ pub struct Backfill {
     room: Room,
 }
 
-/// Free devices from now on: by time, what is free from then.
+/// Free devices from now on, in thousandths: by time, what is free from then.
 struct Profile(Vec<(u64, i64)>);
 
 impl Profile {
     fn new(view: &View<'_>) -> Self {
-        let end = |job: &usize| (view.now + left_ms(view, *job), i64::from(view.jobs[*job].gpus));
+        let end = |job: &usize| (view.now + left_ms(view, *job), milli(&view.jobs[*job]));
         let mut ends: Vec<(u64, i64)> = view.running.iter().map(end).collect();
         ends.sort_unstable();
-        let mut free = i64::from(view.free_gpus());
+        let mut free = signed(view.free.milli());
         let mut steps = vec![(view.now, free)];
-        for (at, gpus) in ends {
-            free += gpus;
+        for (at, milli) in ends {
+            free += milli;
             match steps.last_mut() {
                 Some(last) if last.0 == at => last.1 = free,
                 _ => steps.push((at, free)),
@@ -42,18 +42,18 @@ impl Profile {
     }
 
     /// The first time from which so many devices are free for so long.
-    fn first(&self, gpus: i64, ms: u64) -> Option<u64> {
+    fn first(&self, milli: i64, ms: u64) -> Option<u64> {
         let mut begin = None;
         for (at, free) in &self.0 {
             if begin.is_some_and(|begin: u64| *at >= begin.saturating_add(ms)) {
                 break;
             }
-            begin = if *free < gpus { None } else { begin.or(Some(*at)) };
+            begin = if *free < milli { None } else { begin.or(Some(*at)) };
         }
         begin
     }
 
-    fn take(&mut self, at: u64, ms: u64, gpus: i64) {
+    fn take(&mut self, at: u64, ms: u64, milli: i64) {
         let end = at.saturating_add(ms);
         for edge in [at, end] {
             if let Err(place) = self.0.binary_search_by_key(&edge, |(at, _)| *at) {
@@ -61,8 +61,16 @@ impl Profile {
                 self.0.insert(place, (edge, before));
             }
         }
-        self.0.iter_mut().filter(|(step, _)| (at..end).contains(step)).for_each(|(_, free)| *free -= gpus);
+        self.0.iter_mut().filter(|(step, _)| (at..end).contains(step)).for_each(|(_, free)| *free -= milli);
     }
+}
+
+fn milli(of: &Job) -> i64 {
+    signed(of.milli())
+}
+
+fn signed(milli: u64) -> i64 {
+    i64::try_from(milli).unwrap_or(i64::MAX)
 }
 
 /// How long a job takes from now, by what is known of it beforehand.
@@ -97,7 +105,7 @@ impl Scheduler for Backfill {
     }
 
     fn decide(&mut self, view: &View<'_>, acts: &mut Vec<Act>) -> Option<u64> {
-        if view.waiting.is_empty() || view.free_gpus() == 0 {
+        if view.waiting.is_empty() || view.free.milli() == 0 {
             return None;
         }
         self.room.become_free(view.cluster, view.free);
@@ -108,21 +116,21 @@ impl Scheduler for Backfill {
             Promise::All { at_most } => at_most,
         };
         for job in view.waiting.iter().copied() {
-            let (gpus, ms) = (i64::from(view.jobs[job].gpus), left_ms(view, job));
-            let Some(at) = profile.first(gpus, ms) else { continue };
+            let (milli, ms) = (milli(&view.jobs[job]), left_ms(view, job));
+            let Some(at) = profile.first(milli, ms) else { continue };
             let place =
                 (at <= view.now).then(|| self.room.find(view.cluster, &view.jobs[job], view.jobs[job].gpus));
             if let Some(place) = place.flatten() {
                 self.room.take(&place);
-                profile.take(at, ms, gpus);
+                profile.take(at, ms, milli);
                 acts.push(Act::Start { job, place });
             } else if promised < promises_max {
                 promised += 1;
-                profile.take(at, ms, gpus);
+                profile.take(at, ms, milli);
             } else if matches!(self.promise, Promise::All { .. }) {
                 break;
             }
-            if self.room.gpus() == 0 {
+            if self.room.is_full() {
                 break;
             }
         }

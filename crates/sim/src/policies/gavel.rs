@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use super::center::{Kind, most_even};
 use super::places::{Packing, Room};
 use crate::Rng;
-use crate::replay::{Act, Job, Place, Scheduler, View};
+use crate::replay::{Act, Job, Place, Scheduler, View, WHOLE_MILLI};
 
 /// No allocation is computed sooner than this after the last (`minimum_time_between_allocation_resets` of 1,000 s).
 const ALLOCATIONS_APART_MS: u64 = 1_000_000;
@@ -113,20 +113,20 @@ impl Gavel {
 
     /// Jobs that ask for the same and are as fast everywhere are one kind, and get the same.
     fn max_min(&mut self, view: &View<'_>, is_aware: bool) {
-        let mut kinds: BTreeMap<(u32, Vec<u64>), Vec<usize>> = BTreeMap::new();
+        let mut kinds: BTreeMap<(u64, Vec<u64>), Vec<usize>> = BTreeMap::new();
         for job in self.jobs.keys() {
             let speeds = (0..view.cluster.models.len()).map(|model| {
                 let speed = view.speed_on(*job, model);
                 if is_aware { speed } else { f64::from(u8::from(speed > 0.0)) }
             });
-            let key = (view.jobs[*job].gpus, speeds.map(f64::to_bits).collect());
+            let key = (view.jobs[*job].milli(), speeds.map(f64::to_bits).collect());
             kinds.entry(key).or_default().push(*job);
         }
         let of: Vec<(f64, Vec<f64>, f64)> = kinds
             .iter()
-            .map(|((gpus, speeds), jobs)| {
+            .map(|((milli, speeds), jobs)| {
                 (
-                    f64::from(*gpus),
+                    *milli as f64 / f64::from(WHOLE_MILLI),
                     speeds.iter().map(|bits| f64::from_bits(*bits)).collect(),
                     jobs.len() as f64,
                 )
@@ -153,7 +153,7 @@ impl Gavel {
         let mut asks: Vec<(usize, f64, f64, f64, f64)> = Vec::new();
         for (job, account) in &mut self.jobs {
             let of = &view.jobs[*job];
-            let (size, left) = (f64::from(of.gpus), view.remaining(*job));
+            let (size, left) = (of.devices(), view.remaining(*job));
             let speed = view.speed_on(*job, view.cluster.models.len() - 1);
             if account.alone_per_ms > 0.0 {
                 account.alone_ms += (account.left - left) / account.alone_per_ms;
@@ -197,7 +197,7 @@ impl Gavel {
             self.rng.shuffle(&mut models);
         }
         for model in models {
-            let mut left = view.cluster.gpus_of_model(model);
+            let mut left = u64::from(view.cluster.gpus_of_model(model)) * u64::from(WHOLE_MILLI);
             let mut line: Vec<(f64, u64, usize)> = Vec::new();
             for (job, account) in &self.jobs {
                 let share = account.share.get(model).copied().unwrap_or(0.0);
@@ -206,9 +206,9 @@ impl Gavel {
             }
             line.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2)));
             for (.., job) in line {
-                let gpus = view.jobs[job].gpus;
-                if gpus <= left && !chosen.contains_key(&job) && view.speed_on(job, model) > 0.0 {
-                    left -= gpus;
+                let milli = view.jobs[job].milli();
+                if milli <= left && !chosen.contains_key(&job) && view.speed_on(job, model) > 0.0 {
+                    left -= milli;
                     chosen.insert(job, model);
                 }
             }
@@ -232,7 +232,7 @@ impl Gavel {
             }
             account.model = model;
         }
-        starts.sort_by_key(|(job, _)| (Reverse(view.jobs[*job].gpus), *job));
+        starts.sort_by_key(|(job, _)| (Reverse(view.jobs[*job].milli()), *job));
         for (job, model) in starts {
             let on_model = Job { models: vec![view.cluster.models[model].clone()], ..view.jobs[job].clone() };
             let place: Option<Place> = self.room.find(view.cluster, &on_model, on_model.gpus);

@@ -7,6 +7,7 @@ mod gavel;
 mod optimus;
 mod ordered;
 mod orders;
+mod parts;
 pub mod peers;
 mod phalanx;
 mod places;
@@ -94,7 +95,7 @@ pub fn cells(jobs: &[Job], gpus: u32) -> BTreeMap<String, u32> {
     let mut times: BTreeMap<String, f64> = BTreeMap::new();
     for job in jobs {
         if let Some(queue) = &job.queue {
-            *times.entry(queue.clone()).or_default() += job.work * f64::from(job.gpus);
+            *times.entry(queue.clone()).or_default() += job.work * job.devices();
         }
     }
     let all: f64 = times.values().sum();

@@ -22,7 +22,7 @@ impl Optimus {
 
     /// By job, in the order of submission.
     fn shares(view: &View<'_>) -> BTreeMap<usize, u32> {
-        let mut left: u32 = super::places::all_up(view).iter().map(|free| free.count()).sum();
+        let mut left: u32 = super::places::all_up(view).whole().iter().map(|free| free.count()).sum();
         let mut shares: BTreeMap<usize, u32> = BTreeMap::new();
         let mut gains: BTreeMap<usize, f64> = BTreeMap::new();
         let gain = |job: usize, gpus: u32| {

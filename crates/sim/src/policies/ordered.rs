@@ -103,7 +103,7 @@ impl<O: Order> Ordered<O> {
     fn fill(&mut self, view: &View<'_>, is_strict: bool, acts: &mut Vec<Act>) {
         self.room.become_free(view.cluster, view.free);
         for job in self.sorted(view, view.waiting.to_vec()) {
-            if self.room.gpus() == 0 {
+            if self.room.is_full() {
                 return;
             }
             match self.room.find(view.cluster, &view.jobs[job], view.jobs[job].gpus) {
@@ -119,12 +119,12 @@ impl<O: Order> Ordered<O> {
 
     fn by_count(&mut self, view: &View<'_>, acts: &mut Vec<Act>) {
         self.room.become_free(view.cluster, view.free);
-        let mut left: u32 = all_up(view).iter().map(|free| free.count()).sum();
+        let mut left = all_up(view).milli();
         let (mut starting, mut stopping) = (Vec::new(), Vec::new());
         for job in self.sorted(view, view.active()) {
-            let gpus = view.jobs[job].gpus;
-            if gpus <= left {
-                left -= gpus;
+            let milli = view.jobs[job].milli();
+            if milli <= left {
+                left -= milli;
                 if !view.is_running(job) {
                     starting.push(job);
                 }

@@ -57,7 +57,7 @@ impl Order for Srsf {
     }
 
     fn key(&mut self, view: &View<'_>, job: usize) -> (u64, f64) {
-        (0, view.remaining(job) * f64::from(view.jobs[job].gpus))
+        (0, view.remaining(job) * view.jobs[job].devices())
     }
 }
 

@@ -15,6 +15,7 @@ use phalanx_model::{
 use phalanx_spec::Preset;
 
 use super::gangs::gang;
+use super::parts;
 use crate::members::ended_by;
 use crate::replay::{Act, Job, Machines, Part, Place, Scheduler, View};
 
@@ -180,7 +181,7 @@ impl Phalanx {
                 Order::StartMembers { placement, .. } => {
                     let ranks = u32::try_from(placement.slots.len()).unwrap_or(u32::MAX);
                     self.attempts.insert(job, (attempt, ranks));
-                    let place = place(view.cluster, placement);
+                    let place = place(view.cluster, &view.jobs[job], placement);
                     if let Some(limit_ms) = view.stretched_limit_ms(job, &place) {
                         let later_ms = later_ms(&view.jobs[job], self.starts_ms);
                         let time_limit_ms = Some(limit_ms.saturating_add(later_ms));
@@ -310,23 +311,22 @@ fn later_ms(job: &Job, starts_ms: u64) -> u64 {
     job.start_ms.unwrap_or(0).saturating_add(starts_ms) + LEAD_MS
 }
 
-/// The parts of a placement by node.
-fn place(cluster: &Machines, placement: &Placement) -> Place {
-    let mut parts = Place::new();
-    let mut last = None;
-    for slot in &placement.slots {
-        if last != Some(&slot.node) {
-            let Some(node) = cluster.index_of(&slot.node) else { continue };
-            last = Some(&slot.node);
-            if !parts.iter().any(|part: &Part| part.node == node) {
-                parts.push(Part { node, devices: slot.devices });
-                continue;
+/// The parts of a placement by node. Members may share a device.
+fn place(cluster: &Machines, job: &Job, placement: &Placement) -> Place {
+    let nodes = placement.slots.iter().filter_map(|slot| Some((cluster.index_of(&slot.node)?, slot.devices)));
+    let Some(milli) = job.share_milli else {
+        let mut place = Place::new();
+        for (node, devices) in nodes {
+            match place.iter_mut().rev().find(|part: &&mut Part| part.node == node) {
+                Some(part) => part.devices = part.devices.union(devices),
+                None => place.push(Part::whole(node, devices)),
             }
         }
-        let node = cluster.index_of(&slot.node);
-        if let Some(part) = parts.iter_mut().rev().find(|part| Some(part.node) == node) {
-            part.devices = part.devices.union(slot.devices);
-        }
+        return place;
+    };
+    let mut shared: BTreeMap<(usize, u32), u32> = BTreeMap::new();
+    for (node, device) in nodes.flat_map(|(node, devices)| devices.iter().map(move |device| (node, device))) {
+        *shared.entry((node, device)).or_default() += milli;
     }
-    parts
+    parts::place(shared.into_iter().map(|((node, device), milli)| (node, device, milli)))
 }

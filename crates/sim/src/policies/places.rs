@@ -6,9 +6,10 @@ use phalanx_engine::{Piece, Placer, Share};
 use phalanx_model::DeviceMask;
 
 use super::gangs::gang;
+use super::parts;
 use super::peers::{self, Ask, Ground, Placed};
 use crate::Rng;
-use crate::replay::{Job, Machines, Part, Place, View, gpus_of};
+use crate::replay::{Free, Job, Machines, Part, Place, View};
 
 /// A way to choose places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +60,8 @@ impl Packing {
 #[derive(Debug)]
 pub struct Room {
     packing: Packing,
-    free: Vec<DeviceMask>,
+    free: Free,
+    /// Whole devices.
     gpus: u32,
     /// For [`Packing::Random`].
     rng: Rng,
@@ -79,83 +81,83 @@ struct Search {
 impl Room {
     #[must_use]
     pub fn new(packing: Packing) -> Self {
-        Self { packing, free: Vec::new(), gpus: 0, rng: Rng::new(1), search: None }
+        Self { packing, free: Free::default(), gpus: 0, rng: Rng::new(1), search: None }
     }
 
     /// Made equal to a cluster in which so much is free by node. What changed since the last time is all that is looked
     /// at.
-    pub fn become_free(&mut self, cluster: &Machines, free: &[DeviceMask]) {
-        if self.free.is_empty() {
-            self.free = cluster.all_free();
+    pub fn become_free(&mut self, cluster: &Machines, free: &Free) {
+        if self.free.whole().is_empty() {
+            self.free = Free::all(cluster);
             if self.packing == Packing::Topology {
                 self.search = Some(Box::new(Search::new(cluster)));
             }
         }
-        for (node, now) in free.iter().enumerate() {
-            let was = self.free[node];
-            self.shift(node, was.minus(*now), true);
-            self.shift(node, now.minus(was), false);
+        if let Some(search) = &mut self.search {
+            for (node, (was, now)) in self.free.whole().iter().zip(free.whole()).enumerate() {
+                search.change(node, *was, *now);
+            }
         }
-        self.gpus = self.free.iter().map(|free| free.count()).sum();
+        self.free.clone_from(free);
+        self.gpus = self.free.whole().iter().map(|free| free.count()).sum();
     }
 
-    /// Free devices in all.
+    /// Whether no device is free, nor any part of one.
     #[must_use]
-    pub const fn gpus(&self) -> u32 {
-        self.gpus
+    pub fn is_full(&self) -> bool {
+        self.gpus == 0 && self.free.rests().next().is_none()
     }
 
     pub fn take(&mut self, place: &[Part]) {
-        self.gpus -= gpus_of(place);
-        place.iter().for_each(|part| self.shift(part.node, part.devices, true));
+        for part in place {
+            let was = self.free.whole()[part.node];
+            self.gpus -= self.free.take(part);
+            self.tell(part.node, was);
+        }
     }
 
     pub fn give_back(&mut self, place: &[Part]) {
-        self.gpus += gpus_of(place);
-        place.iter().for_each(|part| self.shift(part.node, part.devices, false));
+        for part in place {
+            let was = self.free.whole()[part.node];
+            self.gpus += self.free.give_back(part);
+            self.tell(part.node, was);
+        }
     }
 
     /// Whether all of a place is free.
     #[must_use]
     pub fn has(&self, place: &[Part]) -> bool {
-        place.iter().all(|part| part.devices.is_subset_of(self.free[part.node]))
+        self.free.has(place)
     }
 
-    fn shift(&mut self, node: usize, devices: DeviceMask, is_taken: bool) {
-        if devices.is_empty() {
-            return;
-        }
-        let free = &mut self.free[node];
-        *free = if is_taken { free.minus(devices) } else { free.union(devices) };
+    fn tell(&mut self, node: usize, was: DeviceMask) {
         if let Some(search) = &mut self.search {
-            let Search { placer, theirs, .. } = search.as_mut();
-            let (node, members) = (theirs[node], devices.count());
-            let share = Share { node, members, devices, piece: Piece::Whole, role: 0 };
-            // Traffic is not shared out among jobs here, so a gang of bystanders is as good as that of the job.
-            let bystander = gang(&Job::default(), members);
-            if is_taken {
-                placer.take_shares(&bystander, &[share]);
-            } else {
-                placer.give_back(&bystander, &[share]);
-            }
+            search.change(node, was, self.free.whole()[node]);
         }
     }
 
-    /// A place for a job with so many devices, among the free ones. It is not taken yet.
+    /// A place for a job with so many devices, or shares of devices, among the free ones. It is not taken yet.
     pub fn find(&mut self, cluster: &Machines, job: &Job, gpus: u32) -> Option<Place> {
+        let will_do = |node: &usize| {
+            job.models.is_empty() || job.models.contains(&cluster.models[cluster.model_of[*node]])
+        };
+        if let Some(milli) = job.share_milli {
+            let mut nodes: Vec<usize> = (0..cluster.nodes.len()).filter(will_do).collect();
+            if self.packing == Packing::Random {
+                self.rng.shuffle(&mut nodes);
+            }
+            return parts::find(self.packing, &self.free, &nodes, gpus, milli);
+        }
         if gpus > self.gpus {
             return None;
         }
         if let Some(search) = &mut self.search {
             let Search { placer, ours, .. } = search.as_mut();
             placer.place(&gang(job, gpus))?;
-            let part = |share: Share| Part { node: ours[share.node as usize], devices: share.devices };
+            let part = |share: Share| Part::whole(ours[share.node as usize], share.devices);
             return Some(placer.shares().map(part).collect());
         }
-        let will_do = |node: &usize| {
-            job.models.is_empty() || job.models.contains(&cluster.models[cluster.model_of[*node]])
-        };
-        let mut nodes: Vec<usize> = (0..self.free.len()).filter(will_do).collect();
+        let mut nodes: Vec<usize> = (0..cluster.nodes.len()).filter(will_do).collect();
         match self.packing {
             Packing::Kueue => self.as_peer(cluster, &nodes, gpus, peers::kueue),
             Packing::SlurmTree => self.as_peer(cluster, &nodes, gpus, peers::slurm_tree),
@@ -173,11 +175,11 @@ impl Room {
     }
 
     fn free_on(&self, node: usize) -> u32 {
-        self.free[node].count()
+        self.free.whole()[node].count()
     }
 
     fn part(&self, node: usize, gpus: u32) -> Part {
-        Part { node, devices: self.free[node].iter().take(gpus as usize).collect() }
+        Part::whole(node, self.free.whole()[node].iter().take(gpus as usize).collect())
     }
 
     /// Node after node in the order given.
@@ -237,7 +239,7 @@ impl Room {
         gpus: u32,
         place: fn(&Ground<'_>, &Ask) -> Option<Placed>,
     ) -> Option<Place> {
-        let mut free = vec![0; self.free.len()];
+        let mut free = vec![0; cluster.nodes.len()];
         nodes.iter().for_each(|node| free[*node] = self.free_on(*node));
         let gpus_per_node = (0..free.len()).map(|node| cluster.gpus_on(node)).max()?;
         let ground = Ground { spans: &cluster.spans, free: &free, gpus_per_node };
@@ -275,14 +277,35 @@ impl Search {
         }
         Self { placer, ours, theirs }
     }
+
+    /// Whole devices of a node are taken, or free again.
+    fn change(&mut self, node: usize, was: DeviceMask, now: DeviceMask) {
+        self.shift(node, was.minus(now), true);
+        self.shift(node, now.minus(was), false);
+    }
+
+    fn shift(&mut self, node: usize, devices: DeviceMask, is_taken: bool) {
+        if devices.is_empty() {
+            return;
+        }
+        let (node, members) = (self.theirs[node], devices.count());
+        let share = Share { node, members, devices, piece: Piece::Whole, role: 0 };
+        // Traffic is not shared out among jobs here, so a gang of bystanders is as good as that of the job.
+        let bystander = gang(&Job::default(), members);
+        if is_taken {
+            self.placer.take_shares(&bystander, &[share]);
+        } else {
+            self.placer.give_back(&bystander, &[share]);
+        }
+    }
 }
 
 /// What would be free if nothing ran: every device of the nodes that are up.
-pub(crate) fn all_up(view: &View<'_>) -> Vec<DeviceMask> {
-    let mut free = view.cluster.all_free();
-    free.iter_mut()
-        .zip(view.is_up)
-        .filter(|(_, is_up)| !**is_up)
-        .for_each(|(free, _)| *free = DeviceMask::EMPTY);
+pub(crate) fn all_up(view: &View<'_>) -> Free {
+    let mut free = Free::all(view.cluster);
+    let lost = view.is_up.iter().enumerate().filter(|(_, is_up)| !**is_up);
+    lost.for_each(|(node, _)| {
+        free.lose_node(node);
+    });
     free
 }

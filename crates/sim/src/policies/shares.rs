@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::ordered::Order;
-use crate::replay::{Job, View};
+use crate::replay::{Job, View, WHOLE_MILLI};
 
 fn queue_of(job: &Job) -> &str {
     job.queue.as_deref().unwrap_or("")
@@ -33,8 +33,8 @@ impl Order for Drf {
         let mut had: BTreeMap<(&str, Option<&str>), f64> = BTreeMap::new();
         let give = |had: &mut BTreeMap<_, f64>, job: &'_ usize| {
             let of = &view.jobs[*job];
-            *had.entry((queue_of(of), None)).or_default() += f64::from(of.gpus);
-            *had.entry((queue_of(of), Some(user_of(of)))).or_default() += f64::from(of.gpus);
+            *had.entry((queue_of(of), None)).or_default() += of.devices();
+            *had.entry((queue_of(of), Some(user_of(of)))).or_default() += of.devices();
         };
         view.running.iter().for_each(|job| give(&mut had, job));
         // First by first of every user, the last submitted first in the list.
@@ -44,8 +44,9 @@ impl Order for Drf {
             lines.entry((queue_of(of), user_of(of))).or_default().push(*job);
         }
         self.rank.clear();
-        // More turns than devices are not needed.
-        for turn in 0..u64::from(view.free_gpus()) {
+        // More turns than fit into the free devices are not needed.
+        let least = view.waiting.iter().map(|job| u64::from(view.jobs[*job].each_milli())).min();
+        for turn in 0..view.free.milli() / least.unwrap_or(1) {
             let share = |queue: &str, user: &str| {
                 let of_queue = had.get(&(queue, None)).copied().unwrap_or(0.0);
                 let of_user = had.get(&(queue, Some(user))).copied().unwrap_or(0.0);
@@ -92,16 +93,18 @@ impl Order for Hived {
     }
 
     fn prepare(&mut self, view: &View<'_>) {
-        let mut left: BTreeMap<&str, u32> =
-            self.cells.iter().map(|(queue, gpus)| (queue.as_str(), *gpus)).collect();
+        // In thousandths.
+        let milli = |gpus: u32| u64::from(gpus) * u64::from(WHOLE_MILLI);
+        let mut left: BTreeMap<&str, u64> =
+            self.cells.iter().map(|(queue, gpus)| (queue.as_str(), milli(*gpus))).collect();
         self.is_guaranteed.clear();
         // Whoever runs in its cells keeps them before others of its queue come to them.
         for job in view.running.iter().chain(view.waiting) {
             let of = &view.jobs[*job];
-            let cells = left.get_mut(queue_of(of)).filter(|left| **left >= of.gpus);
+            let cells = left.get_mut(queue_of(of)).filter(|left| **left >= of.milli());
             self.is_guaranteed.insert(*job, cells.is_some());
             if let Some(left) = cells {
-                *left -= of.gpus;
+                *left -= of.milli();
             }
         }
     }
@@ -125,7 +128,7 @@ impl Order for Themis {
     }
 
     fn prepare(&mut self, view: &View<'_>) {
-        self.contention = (f64::from(view.active_gpus()) / f64::from(view.cluster.gpus().max(1))).max(1.0);
+        self.contention = (view.active_gpus() / f64::from(view.cluster.gpus().max(1))).max(1.0);
     }
 
     fn key(&mut self, view: &View<'_>, job: usize) -> (u64, f64) {

@@ -1,7 +1,7 @@
 //! Tiresias (Gu et al., NSDI 2019): discretised two-dimensional least attained service.
 
 use super::ordered::Order;
-use crate::replay::{Job, View};
+use crate::replay::{Job, View, WHOLE_MILLI};
 
 /// Jobs fall from queue to queue as their device time passes thresholds; inside a queue the first submitted goes first.
 /// One that starves goes back to the first queue.
@@ -84,7 +84,7 @@ impl Order for Tiresias {
             let of = &self.jobs[job];
             let limit = self.limits_gpu_ms.get(usize::try_from(of.queue).ok()?)?;
             let left = limit.saturating_sub(view.held_gpu_ms(job) - of.base_gpu_ms);
-            Some(left.div_ceil(u64::from(view.jobs[job].gpus.max(1))))
+            Some((left * u64::from(WHOLE_MILLI)).div_ceil(view.jobs[job].milli().max(1)))
         };
         let moves = view.active().into_iter().filter_map(|job| {
             let in_ms = if runs(job) { falls_in_ms(job) } else { self.starves_in_ms(view, job) };

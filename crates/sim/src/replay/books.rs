@@ -3,14 +3,13 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
-use phalanx_model::DeviceMask;
-
 use super::crossings::Crossings;
 use super::losses::{InVain, Speed};
 use super::progress::slowdown;
 use super::state::stretched;
 use super::{
-    Act, Due, JobOutcome, Outcome, Part, Phase, Place, Replay, Sample, StartCost, State, View, gpus_of,
+    Act, Due, Free, JobOutcome, Outcome, Part, Phase, Place, Replay, Sample, StartCost, State, View,
+    WHOLE_MILLI, gpus_of, milli_of,
 };
 
 /// What is left of work at which it counts as done: rounding of rates.
@@ -34,15 +33,15 @@ pub(super) struct Books<'a> {
     outcomes: Vec<JobOutcome>,
     waiting: Vec<usize>,
     running: Vec<usize>,
-    free: Vec<DeviceMask>,
+    free: Free,
     is_up: Vec<bool>,
     /// By node: thousandths of the time that work takes elsewhere.
     times_milli: Vec<u32>,
     /// By domain right above the nodes.
     free_in_leaf: Vec<u32>,
-    gpus_free: u32,
+    milli_free: u64,
     gpus_up: u32,
-    gpus_wanted: u64,
+    milli_wanted: u64,
     /// Jobs that are not submitted yet.
     to_come: usize,
     /// Who sends across which uplink, where that matters.
@@ -59,15 +58,16 @@ impl<'a> Books<'a> {
         let outcome = |(index, job): (usize, &super::Job)| JobOutcome {
             name: job.name.clone(),
             gpus: job.gpus,
+            share_milli: job.share_milli,
             queue: job.queue.clone(),
             submit_ms: job.submit_ms,
             work: job.work,
             alone_ms: replay.progress.alone_ms(index, job),
             ..JobOutcome::default()
         };
-        let free = replay.cluster.all_free();
+        let free = Free::all(replay.cluster);
         let mut free_in_leaf = vec![0; replay.cluster.leaves()];
-        for (node, free) in free.iter().enumerate() {
+        for (node, free) in free.whole().iter().enumerate() {
             free_in_leaf[replay.cluster.leaf_of(node)] += free.count();
         }
         let gpus: u32 = free_in_leaf.iter().sum();
@@ -78,13 +78,13 @@ impl<'a> Books<'a> {
             outcomes: replay.jobs.iter().enumerate().map(outcome).collect(),
             waiting: Vec::new(),
             running: Vec::new(),
-            is_up: vec![true; free.len()],
-            times_milli: vec![1_000; free.len()],
+            is_up: vec![true; replay.cluster.nodes.len()],
+            times_milli: vec![1_000; replay.cluster.nodes.len()],
+            milli_free: free.milli(),
             free,
             free_in_leaf,
-            gpus_free: gpus,
             gpus_up: gpus,
-            gpus_wanted: 0,
+            milli_wanted: 0,
             to_come: replay.jobs.len(),
             crossings: replay.progress.is_shared().then(|| Crossings::new(replay.cluster)),
             changed: BTreeSet::new(),
@@ -150,13 +150,14 @@ impl<'a> Books<'a> {
         let of = &self.replay.jobs[job];
         let cluster = self.replay.cluster;
         let fitting = (0..cluster.nodes.len()).filter(|node| self.will_do(job, *node));
-        if of.gpus_min > fitting.map(|node| cluster.gpus_on(node)).sum() || of.gpus == 0 {
+        let on_device = of.on_each_device();
+        if of.gpus_min > fitting.map(|node| cluster.gpus_on(node) * on_device).sum() || of.gpus == 0 {
             return false;
         }
         let state = &mut self.states[job];
         (state.phase, state.since_ms) = (Phase::Waiting, self.now);
         insert(&mut self.waiting, job);
-        self.gpus_wanted += u64::from(of.gpus);
+        self.milli_wanted += of.milli();
         true
     }
 
@@ -201,17 +202,17 @@ impl<'a> Books<'a> {
     fn leave(&mut self, job: usize) {
         self.give_back(job);
         self.states[job].phase = Phase::Done;
-        self.gpus_wanted -= u64::from(self.replay.jobs[job].gpus);
+        self.milli_wanted -= self.replay.jobs[job].milli();
     }
 
     /// What a job did until its time limit was in vain.
     #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 ms")]
     fn kill(&mut self, job: usize) {
         let outcome = &mut self.outcomes[job];
-        let starting_gpu_ms = outcome.starting_ms as f64 * f64::from(outcome.gpus);
+        let starting_gpu_ms = outcome.starting_ms as f64 * outcome.devices();
         outcome.killed_ms = Some(self.now);
         outcome.lost = outcome.done;
-        outcome.losses.lose_all(outcome.held_gpu_ms as f64 - starting_gpu_ms);
+        outcome.losses.lose_all(outcome.held_gpu_ms() - starting_gpu_ms);
     }
 
     /// A node is gone, and with it the run of every job on it: those fall back to their last checkpoint.
@@ -224,9 +225,9 @@ impl<'a> Books<'a> {
         for job in &hit {
             self.stop(*job, false, true);
         }
-        let gone = std::mem::take(&mut self.free[node]).count();
+        let gone = self.free.lose_node(node).count();
         self.free_in_leaf[self.replay.cluster.leaf_of(node)] -= gone;
-        self.gpus_free -= gone;
+        self.milli_free -= u64::from(gone) * u64::from(WHOLE_MILLI);
         self.gpus_up -= gone;
         hit
     }
@@ -234,10 +235,11 @@ impl<'a> Books<'a> {
     pub(super) fn bring_back(&mut self, node: usize) {
         if !std::mem::replace(&mut self.is_up[node], true) {
             let of = &self.replay.cluster.nodes[node];
-            self.free[node] = of.machine.device_mask().minus(of.foreign);
-            let back = self.free[node].count();
+            let whole = of.machine.device_mask().minus(of.foreign);
+            self.free.bring_back(node, whole);
+            let back = whole.count();
             self.free_in_leaf[self.replay.cluster.leaf_of(node)] += back;
-            self.gpus_free += back;
+            self.milli_free += u64::from(back) * u64::from(WHOLE_MILLI);
             self.gpus_up += back;
         }
     }
@@ -277,16 +279,21 @@ impl<'a> Books<'a> {
     /// No device twice, whole gangs, models that will do.
     fn check(&self, job: usize, place: &[Part]) -> Result<(), String> {
         let of = &self.replay.jobs[job];
-        let gpus = gpus_of(place);
-        if gpus < of.gpus_min || gpus > of.gpus_max {
+        let (milli, each) = (milli_of(place), u64::from(of.each_milli()));
+        if milli < u64::from(of.gpus_min) * each || milli > u64::from(of.gpus_max) * each {
             let asks = format!("{} to {}", of.gpus_min, of.gpus_max);
-            return Err(format!("it starts job {job} on {gpus} devices; it takes {asks}"));
+            let share =
+                of.share_milli.map_or_else(String::new, |milli| format!(", {milli} thousandths of each"));
+            let gpus = gpus_of(place);
+            return Err(format!("it starts job {job} on {gpus} devices; it takes {asks}{share}"));
         }
         for (at, part) in place.iter().enumerate() {
-            let free = self.free.get(part.node).copied();
+            let free = self.free.whole().get(part.node).copied();
             let free =
                 free.ok_or_else(|| format!("it starts job {job} on node {}, which is none", part.node))?;
-            if !part.devices.is_subset_of(free) || place[..at].iter().any(|other| other.node == part.node) {
+            let is_again =
+                |other: &Part| other.node == part.node && !other.devices.and(part.devices).is_empty();
+            if !self.free.has_part(part) || place[..at].iter().any(is_again) {
                 let (devices, node) = (part.devices, part.node);
                 return Err(format!(
                     "it starts job {job} on devices {devices} of node {node}, where {free} are free"
@@ -310,12 +317,14 @@ impl<'a> Books<'a> {
         self.starts += 1;
         outcome.first_start_ms.get_or_insert(self.now);
         outcome.leaves = self.replay.cluster.leaves_of(&place);
-        outcome.leaves_least = fewest(&self.free_in_leaf, gpus);
+        outcome.leaves_least = match self.replay.jobs[job].share_milli {
+            Some(_) => outcome.leaves.min(fewest(&self.free_in_leaf, gpus)),
+            None => fewest(&self.free_in_leaf, gpus),
+        };
         for part in &place {
-            self.free[part.node] = self.free[part.node].minus(part.devices);
-            self.free_in_leaf[self.replay.cluster.leaf_of(part.node)] -= part.devices.count();
+            self.free_in_leaf[self.replay.cluster.leaf_of(part.node)] -= self.free.take(part);
         }
-        self.gpus_free -= gpus;
+        self.milli_free -= milli_of(&place);
         remove(&mut self.waiting, job);
         insert(&mut self.running, job);
         let starts_ms = match self.replay.settings.start_cost {
@@ -376,7 +385,7 @@ impl<'a> Books<'a> {
         let lost = self.states[job].done - self.states[job].saved;
         if lost > 0.0 {
             let State { rate, speed, .. } = self.states[job];
-            let lost_gpu_ms = lost / rate * f64::from(gpus_of(&self.states[job].place));
+            let lost_gpu_ms = lost / rate * devices(&self.states[job].place);
             self.outcomes[job].lost += lost;
             let why = if is_node_lost { InVain::NodeLost } else { InVain::Stopped };
             self.outcomes[job].losses.lose(lost_gpu_ms, speed, why);
@@ -417,15 +426,14 @@ impl<'a> Books<'a> {
         let place = std::mem::take(&mut state.place);
         let held_ms = self.now - state.since_ms;
         state.held_ms += held_ms;
-        state.held_gpu_ms += held_ms * u64::from(gpus_of(&place));
+        state.held_gpu_us += held_ms * milli_of(&place);
         let outcome = &mut self.outcomes[job];
-        (outcome.held_ms, outcome.held_gpu_ms) = (state.held_ms, state.held_gpu_ms);
+        (outcome.held_ms, outcome.held_gpu_us) = (state.held_ms, state.held_gpu_us);
         // A start that was cut short took no longer than it ran.
         outcome.starting_ms -= state.counted_ms.saturating_sub(self.now);
-        self.gpus_free += gpus_of(&place);
-        for part in place {
-            self.free[part.node] = self.free[part.node].union(part.devices);
-            self.free_in_leaf[self.replay.cluster.leaf_of(part.node)] += part.devices.count();
+        self.milli_free += milli_of(&place);
+        for part in &place {
+            self.free_in_leaf[self.replay.cluster.leaf_of(part.node)] += self.free.give_back(part);
         }
         remove(&mut self.running, job);
         self.changed.remove(&job);
@@ -438,7 +446,7 @@ impl<'a> Books<'a> {
         self.set_done(job, done);
         let state = &mut self.states[job];
         let passed_ms = self.now.saturating_sub(state.counted_ms) as f64;
-        let gpu_ms = passed_ms * f64::from(gpus_of(&state.place));
+        let gpu_ms = passed_ms * devices(&state.place);
         self.outcomes[job].losses.count(gpu_ms, state.speed);
         state.counted_ms = state.counted_ms.max(self.now);
     }
@@ -475,10 +483,10 @@ impl<'a> Books<'a> {
         let place = &self.states[job].place;
         let slowest = place.iter().map(|part| self.times_milli[part.node]).max().unwrap_or(1_000);
         let of = &self.replay.jobs[job];
-        let best =
-            self.outcomes[job].alone_ms.filter(|alone_ms| *alone_ms > 0.0).map_or(per_ms, |alone_ms| {
-                of.work / alone_ms * f64::from(gpus_of(place)) / f64::from(of.gpus.max(1))
-            });
+        let best = self.outcomes[job]
+            .alone_ms
+            .filter(|alone_ms| *alone_ms > 0.0)
+            .map_or(per_ms, |alone_ms| of.work / alone_ms * of.part_of(place));
         let place = if best > 0.0 { per_ms / best } else { 1.0 };
         Speed { saving, slow_node: 1_000.0 / f64::from(slowest), place }
     }
@@ -498,9 +506,9 @@ impl<'a> Books<'a> {
     pub(super) fn sample(&mut self) {
         let sample = Sample {
             at_ms: self.now,
-            gpus_allocated: self.gpus_up - self.gpus_free,
+            milli_allocated: u64::from(self.gpus_up) * u64::from(WHOLE_MILLI) - self.milli_free,
             gpus_up: self.gpus_up,
-            gpus_wanted: self.gpus_wanted,
+            milli_wanted: self.milli_wanted,
             running: count(&self.running),
             waiting: count(&self.waiting),
         };
@@ -564,6 +572,12 @@ fn fewest(free: &[u32], gpus: u32) -> u32 {
         left == 0
     });
     count(&free[..enough.map_or(free.len(), |at| at + 1)])
+}
+
+/// The devices of a place, shares as parts of one.
+#[expect(clippy::cast_precision_loss, reason = "exact below 2^53")]
+fn devices(place: &[Part]) -> f64 {
+    milli_of(place) as f64 / f64::from(WHOLE_MILLI)
 }
 
 fn count<T>(of: &[T]) -> u32 {

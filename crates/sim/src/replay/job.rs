@@ -1,5 +1,6 @@
 //! The jobs of a replay.
 
+use super::{Part, WHOLE_MILLI, milli_of};
 use crate::trace::{Trace, TraceJob, Training};
 
 /// A job that is replayed. It has no identity but its place in the list, which is sorted by time of submission.
@@ -14,6 +15,9 @@ pub struct Job {
     pub gpus: u32,
     pub gpus_min: u32,
     pub gpus_max: u32,
+    /// Thousandths that it asks for of each of these devices; nothing where it asks for whole ones. Shares of one job may
+    /// be on one device.
+    pub share_milli: Option<u32>,
     /// Models of device that will do; empty for any.
     pub models: Vec<String>,
     pub user: Option<String>,
@@ -31,7 +35,7 @@ pub struct Job {
 
 impl Job {
     /// A recorded job, whose work is the time that it ran. Nothing for one without devices, which competes for nothing
-    /// here, or whose run time is not known. Shares of a device count as whole ones.
+    /// here, or whose run time is not known.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 ms, 285,000 years")]
     pub fn recorded(of: &TraceJob) -> Option<Self> {
@@ -50,6 +54,7 @@ impl Job {
             gpus: of.gpus,
             gpus_min: of.gpus,
             gpus_max: of.gpus,
+            share_milli: Some(of.gpu_milli).filter(|milli| *milli < WHOLE_MILLI),
             models: of.gpu_models.clone(),
             user: of.user.clone(),
             queue: of.queue.clone(),
@@ -59,6 +64,38 @@ impl Job {
             traffic_milli: 0,
             training: of.training.clone(),
         }
+    }
+
+    /// Thousandths that it asks for of each of its devices.
+    #[must_use]
+    pub fn each_milli(&self) -> u32 {
+        self.share_milli.unwrap_or(WHOLE_MILLI)
+    }
+
+    /// How many of its shares one device has room for; 1 where it asks for whole devices.
+    #[must_use]
+    pub fn on_each_device(&self) -> u32 {
+        (WHOLE_MILLI / self.each_milli().max(1)).max(1)
+    }
+
+    /// Thousandths of devices that it asks for in all.
+    #[must_use]
+    pub fn milli(&self) -> u64 {
+        u64::from(self.gpus) * u64::from(self.each_milli())
+    }
+
+    /// The devices that it asks for in all, shares as parts of one.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "exact below 2^53")]
+    pub fn devices(&self) -> f64 {
+        self.milli() as f64 / f64::from(WHOLE_MILLI)
+    }
+
+    /// What a place has of the devices that it asks for; above 1 for an elastic job with more.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "exact below 2^53")]
+    pub fn part_of(&self, place: &[Part]) -> f64 {
+        milli_of(place) as f64 / self.milli().max(1) as f64
     }
 
     /// Jobs of a trace that can be replayed as recorded, by submission.

@@ -29,20 +29,45 @@ pub struct Machines {
     domain_of: Vec<Vec<usize>>,
 }
 
-/// Some devices of one node.
+/// Thousandths of a device that a job has for itself.
+pub const WHOLE_MILLI: u32 = 1_000;
+
+/// Some devices of one node, or the same share of each of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Part {
     pub node: usize,
     pub devices: DeviceMask,
+    /// Thousandths of each device.
+    pub milli: u32,
 }
 
-/// Where a job is: each node once.
+/// Where a job is: each device once.
 pub type Place = Vec<Part>;
 
-/// Devices of a place.
+/// Devices of a place, those counted in full of which it has a share.
 #[must_use]
 pub fn gpus_of(place: &[Part]) -> u32 {
     place.iter().map(|part| part.devices.count()).sum()
+}
+
+/// Thousandths of devices of a place.
+#[must_use]
+pub fn milli_of(place: &[Part]) -> u64 {
+    place.iter().map(Part::milli_in_all).sum()
+}
+
+impl Part {
+    /// Whole devices.
+    #[must_use]
+    pub const fn whole(node: usize, devices: DeviceMask) -> Self {
+        Self { node, devices, milli: WHOLE_MILLI }
+    }
+
+    /// Thousandths of devices.
+    #[must_use]
+    pub fn milli_in_all(&self) -> u64 {
+        u64::from(self.devices.count()) * u64::from(self.milli)
+    }
 }
 
 /// So many equal nodes, for [`Machines::plain`].

@@ -115,7 +115,7 @@ impl Metrics {
         let compared: Vec<&JobOutcome> = both.map(|(_, job)| job).collect();
         let ended: Vec<&JobOutcome> = outcome.jobs.iter().filter(|job| job.end_ms.is_some()).collect();
         let sum = |of: fn(&JobOutcome) -> f64| outcome.jobs.iter().map(of).sum::<f64>();
-        let held = sum(|job| job.held_gpu_ms as f64);
+        let held = sum(JobOutcome::held_gpu_ms);
         let useful = sum(useful_gpu_ms);
         let places = sum(|job| job.losses.places);
         let end_ms = outcome.jobs.iter().filter_map(|job| job.end_ms.max(job.killed_ms)).max().unwrap_or(0);
@@ -145,7 +145,7 @@ impl Metrics {
                 up: up / MS_PER_HOUR,
                 held: held / MS_PER_HOUR,
                 useful: useful / MS_PER_HOUR,
-                starting: sum(|job| job.starting_ms as f64 * f64::from(job.gpus)) / MS_PER_HOUR,
+                starting: sum(|job| job.starting_ms as f64 * job.devices()) / MS_PER_HOUR,
                 saving: sum(|job| job.losses.saving) / MS_PER_HOUR,
                 lost_nodes: sum(|job| job.losses.lost_nodes) / MS_PER_HOUR,
                 stops: sum(|job| job.losses.stops) / MS_PER_HOUR,
@@ -201,13 +201,11 @@ pub fn ratios<'a>(outcome: &Outcome, jobs: impl Iterator<Item = &'a JobOutcome>)
 /// what starts, work in vain, checkpoints and slow nodes took.
 fn useful_gpu_ms(job: &JobOutcome) -> f64 {
     match job.alone_ms {
-        Some(alone_ms) if job.work > 0.0 => {
-            alone_ms * f64::from(job.gpus) * ((job.done - job.lost) / job.work)
-        }
+        Some(alone_ms) if job.work > 0.0 => alone_ms * job.devices() * ((job.done - job.lost) / job.work),
         _ => {
-            let starting = job.starting_ms as f64 * f64::from(job.gpus);
+            let starting = job.starting_ms as f64 * job.devices();
             let Losses { saving, slow_nodes, places, .. } = job.losses;
-            job.held_gpu_ms as f64 - starting - job.losses.in_vain() - saving - slow_nodes - places
+            job.held_gpu_ms() - starting - job.losses.in_vain() - saving - slow_nodes - places
         }
     }
 }
@@ -215,9 +213,9 @@ fn useful_gpu_ms(job: &JobOutcome) -> f64 {
 /// Of all jobs together. Waiting after the first start counts against it, and what slows work down does not.
 fn ettr_percent(ended: &[&JobOutcome]) -> f64 {
     let time = |job: &&&JobOutcome| {
-        let gpus = f64::from(job.gpus);
+        let gpus = job.devices();
         let starting_gpu_ms = job.starting_ms as f64 * gpus;
-        let works = job.held_gpu_ms as f64 - starting_gpu_ms - job.losses.saving - job.losses.in_vain();
+        let works = job.held_gpu_ms() - starting_gpu_ms - job.losses.saving - job.losses.in_vain();
         let there_ms = job.end_ms.unwrap_or(0).saturating_sub(job.first_start_ms.unwrap_or(0));
         (works, there_ms as f64 * gpus)
     };
@@ -230,7 +228,7 @@ fn ettr_percent(ended: &[&JobOutcome]) -> f64 {
 /// take as long alone as it held devices without what starts and work in vain took.
 fn ratio(demand: &Contention, job: &JobOutcome) -> Option<f64> {
     let completion_ms = job.completion_ms()?;
-    let vain_ms = if job.gpus > 0 { job.losses.in_vain() / f64::from(job.gpus) } else { 0.0 };
+    let vain_ms = if job.gpus > 0 { job.losses.in_vain() / job.devices() } else { 0.0 };
     let alone_ms = job.alone_ms.unwrap_or(job.held_ms as f64 - job.starting_ms as f64 - vain_ms);
     if alone_ms < FAIR_MS_MIN {
         return None;
@@ -248,7 +246,7 @@ impl Contention {
         let (mut area, mut last) = (0.0, (0, 0.0));
         let step = |sample: &Sample| {
             area += last.1 * (sample.at_ms - last.0) as f64;
-            last = (sample.at_ms, sample.gpus_wanted as f64 / f64::from(sample.gpus_up.max(1)));
+            last = (sample.at_ms, sample.wanted() / f64::from(sample.gpus_up.max(1)));
             (sample.at_ms, area, last.1)
         };
         Self(samples.iter().map(step).collect())

@@ -9,6 +9,7 @@
 mod books;
 mod crossings;
 mod faults;
+mod free;
 mod job;
 mod losses;
 mod machines;
@@ -26,9 +27,10 @@ use std::collections::BinaryHeap;
 
 pub use crossings::Crossings;
 pub use faults::NodeFaults;
+pub use free::Free;
 pub use job::Job;
 pub use losses::Losses;
-pub use machines::{Machines, Part, Place, Rack, gpus_of};
+pub use machines::{Machines, Part, Place, Rack, WHOLE_MILLI, gpus_of, milli_of};
 pub use outcome::{JobOutcome, Outcome, Sample};
 pub use placed::Placed;
 pub use progress::{Progress, Rate, Recorded};

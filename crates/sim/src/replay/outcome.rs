@@ -1,12 +1,14 @@
 //! What came of a replay.
 
-use super::Losses;
+use super::{Losses, WHOLE_MILLI};
 
 /// One job, as far as it came. Times are ms since the start of the trace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobOutcome {
     pub name: String,
     pub gpus: u32,
+    /// Thousandths that it asks for of each of them; nothing where it asks for whole ones.
+    pub share_milli: Option<u32>,
     pub queue: Option<String>,
     pub submit_ms: u64,
     pub first_start_ms: Option<u64>,
@@ -16,8 +18,8 @@ pub struct JobOutcome {
     pub killed_ms: Option<u64>,
     /// Time in which it held devices.
     pub held_ms: u64,
-    /// The same, by device.
-    pub held_gpu_ms: u64,
+    /// The same, by thousandth of a device.
+    pub held_gpu_us: u64,
     /// Time of that in which it started or came back.
     pub starting_ms: u64,
     /// Work that it had to do, did, and did in vain. What is done and kept at the end is `done - lost`.
@@ -41,12 +43,29 @@ pub struct JobOutcome {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
     pub at_ms: u64,
-    pub gpus_allocated: u32,
+    /// Thousandths of devices that jobs have.
+    pub milli_allocated: u64,
     pub gpus_up: u32,
-    /// What all jobs that are there ask for.
-    pub gpus_wanted: u64,
+    /// Thousandths of devices that all jobs that are there ask for.
+    pub milli_wanted: u64,
     pub running: u32,
     pub waiting: u32,
+}
+
+impl Sample {
+    /// The devices that jobs have, shares as parts of one.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "exact below 2^53")]
+    pub fn allocated(&self) -> f64 {
+        self.milli_allocated as f64 / f64::from(WHOLE_MILLI)
+    }
+
+    /// The same of what all jobs that are there ask for.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "exact below 2^53")]
+    pub fn wanted(&self) -> f64 {
+        self.milli_wanted as f64 / f64::from(WHOLE_MILLI)
+    }
 }
 
 /// A replay that came to its end.
@@ -64,6 +83,19 @@ pub struct Outcome {
 }
 
 impl JobOutcome {
+    /// The devices that it asks for in all, shares as parts of one.
+    #[must_use]
+    pub fn devices(&self) -> f64 {
+        f64::from(self.gpus) * f64::from(self.share_milli.unwrap_or(WHOLE_MILLI)) / f64::from(WHOLE_MILLI)
+    }
+
+    /// Time in which it held devices, by device.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 µs, 285 years")]
+    pub fn held_gpu_ms(&self) -> f64 {
+        self.held_gpu_us as f64 / f64::from(WHOLE_MILLI)
+    }
+
     /// From submission to end.
     #[must_use]
     pub fn completion_ms(&self) -> Option<u64> {

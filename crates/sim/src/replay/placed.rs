@@ -1,5 +1,6 @@
 //! Progress by the cost model: whoever communicates across more than it has to is slower.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
@@ -99,7 +100,7 @@ impl Placed {
                 .shares()
                 .filter_map(|share| {
                     let node = cluster.index_of(names.get(share.node as usize)?)?;
-                    Some(Part { node, devices: share.devices })
+                    Some(Part::whole(node, share.devices))
                 })
                 .collect(),
             None => Place::new(),
@@ -135,6 +136,22 @@ fn shared(place: &[Part], cluster: &Machines, sharing: Sharing<'_>) -> CostTable
     table
 }
 
+/// A place whose nodes each have one part. Members that share a device talk inside of it, at no cost.
+fn each_node_once(place: &[Part]) -> Cow<'_, [Part]> {
+    let is_again = |(at, part): (usize, &Part)| place[..at].iter().any(|other| other.node == part.node);
+    if !place.iter().enumerate().any(is_again) {
+        return Cow::Borrowed(place);
+    }
+    let mut nodes: Vec<Part> = Vec::new();
+    for part in place {
+        match nodes.iter_mut().find(|known| known.node == part.node) {
+            Some(known) => known.devices = known.devices.union(part.devices),
+            None => nodes.push(*part),
+        }
+    }
+    Cow::Owned(nodes)
+}
+
 /// Devices of a place in the domain of a node on a level.
 fn inside(place: &[Part], cluster: &Machines, depth: usize, node: usize) -> u32 {
     let at = cluster.domain_of(depth, node);
@@ -144,8 +161,9 @@ fn inside(place: &[Part], cluster: &Machines, depth: usize, node: usize) -> u32 
 
 impl Placed {
     fn rate_with(&self, of: &Job, place: &[Part], cluster: &Machines, sharing: Sharing<'_>) -> Rate {
+        let scaled = of.part_of(place);
+        let place = &*each_node_once(place);
         let gpus = super::gpus_of(place);
-        let scaled = f64::from(gpus) / f64::from(of.gpus.max(1));
         if of.traffic_milli == 0 || gpus < 2 {
             return Rate::steady(scaled);
         }

@@ -53,8 +53,7 @@ pub struct Recorded;
 
 impl Progress for Recorded {
     fn rate(&self, _: usize, of: &Job, place: &[Part], _: &Machines, _: f64) -> Rate {
-        let has = super::gpus_of(place);
-        Rate::steady(if has == of.gpus { 1.0 } else { f64::from(has) / f64::from(of.gpus.max(1)) })
+        Rate::steady(of.part_of(place))
     }
 
     fn alone_ms(&self, _: usize, of: &Job) -> Option<f64> {
@@ -76,6 +75,6 @@ pub(super) fn slowdown(
     let Some(alone_ms) = progress.alone_ms(job, of).filter(|alone_ms| *alone_ms > 0.0 && per_ms > 0.0) else {
         return 1.0;
     };
-    let best = of.work / alone_ms * f64::from(super::gpus_of(place)) / f64::from(of.gpus.max(1));
+    let best = of.work / alone_ms * of.part_of(place);
     (best / per_ms).max(1.0)
 }

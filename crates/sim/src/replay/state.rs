@@ -4,7 +4,7 @@ use phalanx_model::DeviceMask;
 
 use super::losses::Speed;
 use super::progress::slowdown;
-use super::{Job, Machines, Part, Place, Progress};
+use super::{Free, Job, Machines, Part, Place, Progress, WHOLE_MILLI, milli_of};
 
 /// Where a job stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,9 +45,9 @@ pub struct State {
     pub(super) limit_used_ms: u64,
     /// Counts changes of its run.
     pub(super) run: u32,
-    /// Time with devices before its present run, and the same by device.
+    /// Time with devices before its present run, and the same by thousandth of a device.
     pub(super) held_ms: u64,
-    pub(super) held_gpu_ms: u64,
+    pub(super) held_gpu_us: u64,
 }
 
 /// A replay as it stands.
@@ -60,8 +60,7 @@ pub struct View<'a> {
     pub waiting: &'a [usize],
     /// Jobs that run, in the order of submission.
     pub running: &'a [usize],
-    /// By node.
-    pub free: &'a [DeviceMask],
+    pub free: &'a Free,
     /// By node; a lost one has nothing free.
     pub is_up: &'a [bool],
     pub(super) states: &'a [State],
@@ -104,12 +103,12 @@ impl<'a> View<'a> {
         state.held_ms + if self.is_running(job) { self.now - state.since_ms } else { 0 }
     }
 
-    /// The same by device: what least attained service counts.
+    /// The same by device, rounded down: what least attained service counts.
     #[must_use]
     pub fn held_gpu_ms(&self, job: usize) -> u64 {
         let state = &self.states[job];
-        let now = u64::from(super::gpus_of(&state.place)) * (self.now.saturating_sub(state.since_ms));
-        state.held_gpu_ms + if self.is_running(job) { now } else { 0 }
+        let now = milli_of(&state.place) * (self.now.saturating_sub(state.since_ms));
+        (state.held_gpu_us + if self.is_running(job) { now } else { 0 }) / u64::from(WHOLE_MILLI)
     }
 
     /// The time limit of a job in a run on this place, where time limits stretch with the predicted slowdown.
@@ -130,19 +129,33 @@ impl<'a> View<'a> {
         {
             return 0.0;
         }
-        let mut left = of.gpus;
-        let mut place = Place::new();
-        for node in (0..self.cluster.nodes.len()).filter(|node| self.cluster.model_of[*node] == model) {
-            let here = left.min(self.cluster.gpus_on(node));
-            if here > 0 {
-                place.push(Part { node, devices: DeviceMask::first(here) });
-            }
+        let nodes = (0..self.cluster.nodes.len()).filter(|node| self.cluster.model_of[*node] == model);
+        let Some(place) = self.filled(nodes, of, of.gpus) else { return 0.0 };
+        self.progress.rate(job, of, &place, self.cluster, self.done(job)).per_ms
+    }
+
+    /// A place for so many devices of a job, or shares of devices, if nothing else ran: node after node.
+    fn filled(&self, nodes: impl Iterator<Item = usize>, of: &Job, gpus: u32) -> Option<Place> {
+        let (each, on_device) = (of.each_milli(), of.on_each_device());
+        let (mut left, mut place) = (gpus, Place::new());
+        for node in nodes {
+            let here = left.min(self.cluster.gpus_on(node) * on_device);
+            let (full, rest) = (DeviceMask::first(here / on_device), here % on_device);
+            let parts = [
+                Part { node, devices: full, milli: on_device * each },
+                Part {
+                    node,
+                    devices: DeviceMask::first(here.div_ceil(on_device)).minus(full),
+                    milli: rest * each,
+                },
+            ];
+            place.extend(parts.into_iter().filter(|part| !part.devices.is_empty()));
             left -= here;
             if left == 0 {
-                return self.progress.rate(job, of, &place, self.cluster, self.done(job)).per_ms;
+                return Some(place);
             }
         }
-        0.0
+        None
     }
 
     /// How long the work that is left would take from here with so many devices, on as few nodes as hold them: what only
@@ -150,19 +163,12 @@ impl<'a> View<'a> {
     #[must_use]
     pub fn left_ms(&self, job: usize, gpus: u32) -> f64 {
         let of = &self.jobs[job];
-        let (mut left, mut place) = (gpus, Place::new());
-        for node in 0..self.cluster.nodes.len() {
-            let here = left.min(self.cluster.gpus_on(node));
-            if here > 0 {
-                place.push(Part { node, devices: DeviceMask::first(here) });
-            }
-            left -= here;
-        }
+        let Some(place) = self.filled(0..self.cluster.nodes.len(), of, gpus) else { return f64::INFINITY };
         let (mut done, mut ms) = (self.done(job), 0.0);
         while done < of.work {
             let rate = self.progress.rate(job, of, &place, self.cluster, done);
             let until = rate.until.min(of.work);
-            if left > 0 || rate.per_ms <= 0.0 || until <= done {
+            if rate.per_ms <= 0.0 || until <= done {
                 return f64::INFINITY;
             }
             ms += (until - done) / rate.per_ms;
@@ -181,14 +187,8 @@ impl<'a> View<'a> {
 
     /// Devices that all jobs that are there ask for.
     #[must_use]
-    pub fn active_gpus(&self) -> u32 {
-        let all = self.waiting.iter().chain(self.running);
-        all.fold(0, |sum, job| sum.saturating_add(self.jobs[*job].gpus))
-    }
-
-    #[must_use]
-    pub fn free_gpus(&self) -> u32 {
-        self.free.iter().map(|free| free.count()).sum()
+    pub fn active_gpus(&self) -> f64 {
+        self.waiting.iter().chain(self.running).map(|job| self.jobs[*job].devices()).sum()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::OverTime;
 use super::watch::Seen;
-use crate::replay::{Outcome, Sample};
+use crate::replay::{Outcome, Sample, WHOLE_MILLI};
 
 /// Of everything over time.
 pub const POINTS_MAX: usize = 1_000;
@@ -94,16 +94,17 @@ pub(super) fn over_time(outcome: &Outcome, seen: &Seen, grid: &Grid, leaf_gpus: 
     let means = |of: fn(&Sample) -> f64| means(&outcome.samples, grid, of);
     let up = means(|sample| f64::from(sample.gpus_up));
     let of_up = |row: &Vec<f64>| row.iter().zip(&up).map(|(part, up)| percent(*part, *up)).collect();
-    let wanted = means(|sample| sample.gpus_wanted as f64);
+    let wanted = means(Sample::wanted);
     let rows = |bins: &super::bins::Bins| {
         let mut rows = bins.clone().means(grid.end_ms, grid.step_ms);
         rows.iter_mut().for_each(|row| row.truncate(grid.points()));
+        rows.iter_mut().flatten().for_each(|milli| *milli /= f64::from(WHOLE_MILLI));
         rows
     };
     let of_leaf =
         |(row, gpus): (Vec<f64>, &u32)| row.iter().map(|used| percent(*used, f64::from(*gpus))).collect();
     OverTime {
-        allocated_percent: of_up(&means(|sample| f64::from(sample.gpus_allocated))),
+        allocated_percent: of_up(&means(Sample::allocated)),
         wanted_percent: of_up(&wanted),
         broken_percent: rows(&seen.broken).first().map(of_up).unwrap_or_default(),
         waiting_jobs: means(|sample| f64::from(sample.waiting)),
@@ -145,10 +146,10 @@ mod tests {
 
     #[test]
     fn means_weigh_levels_by_how_long_they_held() {
-        let sample = |at_ms, gpus_allocated| Sample { at_ms, gpus_allocated, ..Sample::default() };
+        let sample = |at_ms, gpus: u64| Sample { at_ms, milli_allocated: gpus * 1_000, ..Sample::default() };
         let samples = [sample(10, 8), sample(25, 4), sample(26, 0)];
         let grid = Grid { from_ms: 0, end_ms: 35, step_ms: 10, points_max: 4 };
-        let means = means(&samples, &grid, |sample| f64::from(sample.gpus_allocated));
+        let means = means(&samples, &grid, Sample::allocated);
         assert_eq!(means, [0.0, 8.0, 4.4, 0.0]);
         assert_eq!(Grid { points_max: 2, ..grid }.fitted().step_ms, 20);
     }

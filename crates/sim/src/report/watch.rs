@@ -1,7 +1,7 @@
 //! What happens in a replay, seen beside the policy: where devices are in use, and whose they are.
 
 use super::bins::Bins;
-use crate::replay::{Act, Job, Machines, Place, Scheduler, View, gpus_of};
+use crate::replay::{Act, Job, Machines, Place, Scheduler, View, WHOLE_MILLI, milli_of};
 
 /// Rows of a map of the cluster; neighbouring leaves share one where there are more.
 pub(super) const LEAF_ROWS_MAX: usize = 64;
@@ -15,14 +15,14 @@ pub(super) struct Watch<'a> {
     /// By job.
     queue_of: Vec<usize>,
     places: Vec<Place>,
-    /// By node.
-    used: Vec<u32>,
+    /// By node, in thousandths of devices.
+    used: Vec<i64>,
     ended: usize,
     tell: &'a mut dyn FnMut(usize),
     pub(super) seen: Seen,
 }
 
-/// Devices over time.
+/// Thousandths of devices over time.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     /// In use, by row of leaves.
@@ -86,24 +86,28 @@ impl<'a> Watch<'a> {
 
     fn count(&mut self, now: u64, job: usize, place: &Place, sign: i64) {
         if let Some(queue) = self.queue_of.get(job) {
-            self.seen.queues.change(*queue, now, sign * i64::from(gpus_of(place)));
+            self.seen.queues.change(*queue, now, sign * signed(milli_of(place)));
         }
         for part in place {
             let Some(used) = self.used.get_mut(part.node) else { continue };
-            let devices = part.devices.count();
-            let all = self.machines.gpus_on(part.node);
+            let milli = sign * signed(part.milli_in_all());
+            let all = i64::from(self.machines.gpus_on(part.node)) * i64::from(WHOLE_MILLI);
             let before = broken(*used, all);
-            *used = if sign > 0 { *used + devices } else { used.saturating_sub(devices) };
+            *used += milli;
             self.seen.broken.change(0, now, broken(*used, all) - before);
             let row = row_of_leaf(self.machines, self.machines.leaf_of(part.node));
-            self.seen.leaves.change(row, now, sign * i64::from(devices));
+            self.seen.leaves.change(row, now, milli);
         }
     }
 }
 
-/// Free devices of a node that is in use.
-fn broken(used: u32, all: u32) -> i64 {
-    if used == 0 { 0 } else { i64::from(all.saturating_sub(used)) }
+/// What is free on a node that is in use.
+const fn broken(used: i64, all: i64) -> i64 {
+    if used == 0 { 0 } else { all - used }
+}
+
+fn signed(milli: u64) -> i64 {
+    i64::try_from(milli).unwrap_or(i64::MAX)
 }
 
 impl Scheduler for Watch<'_> {

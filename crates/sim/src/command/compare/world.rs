@@ -153,7 +153,7 @@ impl World {
             told.push(format!("drawn: each node is {times} times as slow for {lasts} after {every} on the average; no policy is told"));
         }
         self.tell_limits(trace, jobs, policies, &mut told);
-        told.extend(shares_that_count_as_whole(trace));
+        told.extend(shares(jobs));
         let left_out = trace.jobs.len().saturating_sub(jobs.len());
         if left_out > 0 {
             told.push(format!("left out: {left_out} jobs without GPUs or without a known run time"));
@@ -230,21 +230,13 @@ fn faults(
     })
 }
 
-/// That places here are whole devices, and what that adds to the work of a trace whose jobs ask for shares of devices.
-#[expect(clippy::cast_precision_loss, reason = "for a reader, with one decimal")]
-fn shares_that_count_as_whole(trace: &Trace) -> Option<String> {
-    let shared =
-        || trace.jobs.iter().filter(|job| job.gpu_milli < 1_000 && job.gpus > 0 && job.run_ms.is_some());
-    let jobs = shared().count();
-    let whole: f64 = shared().map(|job| f64::from(job.gpus) * job.run_ms.unwrap_or(0) as f64).sum();
-    let asked: f64 = shared().map(|job| job.gpu_time() as f64 / 1_000.0).sum();
-    let hours = |gpu_ms: f64| gpu_ms / 3_600_000.0;
-    (jobs > 0).then(|| {
+/// How many jobs ask for shares of devices, and what is taken for granted of those.
+fn shares(jobs: &[Job]) -> Option<String> {
+    let shares = jobs.iter().filter(|job| job.share_milli.is_some()).count();
+    (shares > 0).then(|| {
         format!(
-            "not modelled: {jobs} jobs ask for shares of GPUs, and get whole GPUs under every policy: {:.1} GPU-h where they \
-             ask for {:.1}",
-            hours(whole),
-            hours(asked)
+            "modelled: {shares} jobs ask for shares of GPUs, which others may share under every policy; they run as long as \
+             recorded beside others, and each has the same part of the GPU's memory"
         )
     })
 }

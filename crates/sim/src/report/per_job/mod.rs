@@ -6,7 +6,7 @@ mod parquet;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::Report;
-use crate::replay::JobOutcome;
+use crate::replay::{JobOutcome, WHOLE_MILLI};
 
 /// How the rows are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,18 +47,20 @@ const fn maybe(of: fn(&JobOutcome) -> Option<u64>) -> Column {
 }
 
 /// Times are ms since the start of the trace, or ms.
-const COLUMNS: [(&str, Column); 17] = [
+const COLUMNS: [(&str, Column); 18] = [
     ("policy", word(|row| Some(row.policy))),
     ("job", word(|row| Some(&row.job.name))),
     ("queue", Column::Text { is_always_there: false, of: |row| row.job.queue.as_deref() }),
     ("gpus", number(|job| Some(job.gpus.into()))),
+    // Of each of them, in thousandths.
+    ("gpu_milli", number(|job| Some(job.share_milli.unwrap_or(WHOLE_MILLI).into()))),
     ("ended", word(|row| Some(ended(row.job)))),
     ("submit_ms", number(|job| Some(job.submit_ms))),
     ("first_start_ms", maybe(|job| job.first_start_ms)),
     ("end_ms", maybe(|job| job.end_ms.or(job.killed_ms))),
     ("completion_ms", maybe(JobOutcome::completion_ms)),
     ("waited_ms", maybe(JobOutcome::waited_ms)),
-    ("held_gpu_ms", number(|job| Some(job.held_gpu_ms))),
+    ("held_gpu_ms", number(|job| Some(job.held_gpu_us / u64::from(WHOLE_MILLI)))),
     ("starting_ms", number(|job| Some(job.starting_ms))),
     ("starts", number(|job| Some(job.starts.into()))),
     ("preemptions", number(|job| Some(job.preemptions.into()))),
