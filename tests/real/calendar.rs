@@ -70,7 +70,7 @@ fn a_notice_on_a_spot_node_makes_a_job_save_and_move() {
     job.policy.stop.advisory = Some(Advisory { signal, lead_ms: 300 });
     let id = {
         // Until it says that spot nodes will do, it does not go there.
-        bench.done(Verb::Cordon { node: node("b1") });
+        bench.done(Verb::Cordon { node: node("b1"), reason: None });
         let other = bench.submit(job.clone());
         assert_eq!(bench.get(other).state, "pending");
         bench.cancel(other);
@@ -168,7 +168,7 @@ fn a_drain_by_a_time_moves_who_would_still_run() {
     let id = bench.submit(whole_node(None));
     bench.await_state(id, "running");
     let from = bench.node_of(id);
-    bench.done(Verb::Drain { node: node(&from), by: Some(now().plus(2_000)) });
+    bench.done(Verb::Drain { node: node(&from), by: Some(now().plus(2_000)), reason: None });
     bench.kill();
     bench.up();
     until("the second attempt", || bench.get(id).gangs[0].attempt == 2);

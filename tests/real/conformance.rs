@@ -86,7 +86,7 @@ fn on_real_processes() -> (Vec<Change>, Vec<Input>) {
             Do::Cancel(name) => {
                 bench.cancel(ids[name]);
             }
-            Do::Cordon(at) => drop(bench.done(Verb::Cordon { node: node(*at) })),
+            Do::Cordon(at) => drop(bench.done(Verb::Cordon { node: node(*at), reason: None })),
             Do::Uncordon(at) => drop(bench.done(Verb::Uncordon { node: node(*at) })),
         }
         let mut before = usize::MAX;

@@ -69,7 +69,7 @@ fn what_counting_would_choose_keeps_the_rules_of_the_job() {
     gang(&mut job).topology.required = None;
     gang(&mut job).needs.models = vec![ModelNeed { model: "h100".to_owned(), speed_milli: 1_000 }];
     assert_eq!(nodes_of(&job).unwrap(), ["b1", "b2"]);
-    bench.done(Verb::Cordon { node: NodeName::new("b1").unwrap() });
+    bench.done(Verb::Cordon { node: NodeName::new("b1").unwrap(), reason: None });
     assert_eq!(nodes_of(&job), None, "b2 alone has eight");
     gang(&mut job).needs.models.clear();
     assert_eq!(nodes_of(&job).unwrap(), ["a1", "b2"]);

@@ -29,7 +29,7 @@ fn a_cordoned_node_takes_nothing_new_until_it_is_uncordoned_also_after_a_restart
     let first = bench.submit(whole_node(&bench));
     bench.await_state(first, "running");
     let other = if bench.node_of(first) == "n1" { "n2" } else { "n1" };
-    bench.done(Verb::Cordon { node: node(other) });
+    bench.done(Verb::Cordon { node: node(other), reason: None });
     let waiting = bench.submit(whole_node(&bench));
     let view = bench.get(waiting);
     assert_eq!((view.state.as_str(), view.reason.as_str()), ("pending", "ReqNodeNotAvail"), "{view:#?}");
@@ -41,7 +41,7 @@ fn a_cordoned_node_takes_nothing_new_until_it_is_uncordoned_also_after_a_restart
     bench.done(Verb::Uncordon { node: node(other) });
     bench.await_state(waiting, "running");
     assert_eq!(bench.node_of(waiting), other);
-    let error = refused(bench.ask(Verb::Cordon { node: node("n9") }));
+    let error = refused(bench.ask(Verb::Cordon { node: node("n9"), reason: None }));
     assert_eq!((error.code, error.hint.as_str()), (ErrorCode::NotFound, "nodes are n1, n2"));
 }
 
@@ -51,7 +51,7 @@ fn a_drained_nodes_gang_moves_and_that_counts_against_nothing() {
     let id = bench.submit(whole_node(&bench));
     bench.await_state(id, "running");
     let before = bench.node_of(id);
-    bench.done(Verb::Drain { node: node(&before), by: None });
+    bench.done(Verb::Drain { node: node(&before), by: None, reason: None });
     until("the second attempt", || {
         let view = bench.get(id);
         view.state == "running" && view.gangs[0].attempt == 2
@@ -69,7 +69,7 @@ fn through_all_events(bench: &Bench, notify: &str) -> JobId {
     gang(&mut job).program.notify = Some(notify.to_owned());
     let id = bench.submit(job);
     bench.await_state(id, "running");
-    bench.done(Verb::Drain { node: node(&bench.node_of(id)), by: None });
+    bench.done(Verb::Drain { node: node(&bench.node_of(id)), by: None, reason: None });
     until("the second attempt", || {
         let view = bench.get(id);
         view.state == "running" && view.gangs[0].attempt == 2

@@ -108,7 +108,7 @@ fn a_drained_node_keeps_its_replica_until_another_runs_in_its_stead() {
     let service = bench.submit(job);
     until("the replica", || seen(&bench.get(service)) == (1, 1));
     let from = bench.node_of(service);
-    bench.done(Verb::Drain { node: NodeName::new(&from).unwrap(), by: None });
+    bench.done(Verb::Drain { node: NodeName::new(&from).unwrap(), by: None, reason: None });
     until("the one in its stead, alone", || {
         let view = bench.get(service);
         view.gangs[0].placement.is_none() && seen(&view) == (1, 1)

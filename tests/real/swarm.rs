@@ -137,7 +137,7 @@ impl Swarm {
                 }
             }
             3 => {
-                self.bench.done(Verb::Drain { node: NodeName::new("n2").unwrap(), by: None });
+                self.bench.done(Verb::Drain { node: NodeName::new("n2").unwrap(), by: None, reason: None });
             }
             4 => self.uncordon(),
             _ => {

@@ -4,7 +4,9 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use phalanx_local::protocol::{Answer, ErrorCode, JobFilter, JobRef, Verb, WindowAsk};
+use phalanx_local::protocol::{
+    Answer, AuditFilter, AuditView, ErrorCode, JobFilter, JobRef, Verb, WindowAsk,
+};
 use phalanx_model::{Job, JobId, NodeName, SecretSource, Timestamp};
 
 use crate::support::{Bench, NOBODY, NODE_OF_8, env, gang, is_root, refused, shell, until};
@@ -59,9 +61,9 @@ fn another_user_may_look_and_not_touch() {
     let verbs = [
         Verb::Cancel { job: job() },
         logs,
-        Verb::Cordon { node: node() },
-        Verb::Drain { node: node(), by: None },
-        Verb::Drain { node: node(), by: Some(Timestamp::MAX) },
+        Verb::Cordon { node: node(), reason: None },
+        Verb::Drain { node: node(), by: None, reason: None },
+        Verb::Drain { node: node(), by: Some(Timestamp::MAX), reason: None },
         Verb::Uncordon { node: node() },
         Verb::NoticeSpot { node: node(), in_ms: Some(1_000) },
         Verb::AddWindow(WindowAsk {
@@ -258,4 +260,53 @@ fn ranks_have_the_file_mask_of_the_submitter() {
         bench.said(id)["mask"].clone()
     };
     assert_eq!([said(Some(0o077)), said(Some(0o002)), said(None)], ["0077", "0002", "0022"]);
+}
+
+/// Who closed a node is said wherever nodes are listed, also by the next daemon; users see what they did themselves.
+#[test]
+fn the_audit_log_says_who_changed_what() {
+    if !is_root("the_audit_log_says_who_changed_what") {
+        return;
+    }
+    let mut bench = Bench::up_with(NODE_OF_8);
+    let node = || NodeName::new("n1").unwrap();
+    let audit = |bench: &Bench, uid: Option<u32>, filter: AuditFilter| -> Vec<String> {
+        let verb = Verb::Audit { filter, limit: 100 };
+        let answers = match uid {
+            Some(uid) => bench.ask_as(uid, &verb),
+            None => vec![bench.ask(verb).unwrap()],
+        };
+        let [Answer::Audit(acts)] = answers.as_slice() else { panic!("{answers:?}") };
+        let line = |act: &AuditView| {
+            let end = if act.refused.is_some() { "refused" } else { "done" };
+            format!("{} {} {}: {end} {}", act.uid, act.verb, act.target, act.detail)
+        };
+        acts.iter().map(line).collect()
+    };
+    let closed_by = |bench: &Bench| {
+        let Ok(Answer::Nodes(view)) = bench.ask(Verb::Nodes) else { panic!() };
+        view.nodes[0].closed_by.clone()
+    };
+    let long = Some("x".repeat(201));
+    assert_eq!(refused(bench.ask(Verb::Cordon { node: node(), reason: long })).code, ErrorCode::BadRequest);
+    assert!(forbidden(&bench.ask_as(NOBODY, &Verb::Uncordon { node: node() })));
+    let id = submit_as_nobody(&bench, shell(1, "exec sleep 1000"), &[]);
+    assert!(matches!(
+        bench.ask_as(NOBODY, &Verb::Hold { job: JobRef::Id(id) }).as_slice(),
+        [Answer::Done { .. }]
+    ));
+    bench.done(Verb::Cordon { node: node(), reason: Some("broken fan".to_owned()) });
+    let of_nobody =
+        [format!("{NOBODY} uncordon node n1: refused "), format!("{NOBODY} hold job {id}: done ")];
+    assert_eq!(audit(&bench, Some(NOBODY), AuditFilter::default()), of_nobody);
+    let of_node = AuditFilter { node: Some(node()), ..AuditFilter::default() };
+    let all = audit(&bench, None, of_node);
+    assert_eq!(all.len(), 3, "{all:?}");
+    assert_eq!(all[2], "0 cordon node n1: done broken fan");
+    bench.kill();
+    bench.up();
+    let by = closed_by(&bench).unwrap();
+    assert_eq!((by.user.as_str(), by.reason.as_deref()), ("root", Some("broken fan")));
+    bench.done(Verb::Uncordon { node: node() });
+    assert_eq!(closed_by(&bench), None);
 }

@@ -130,6 +130,8 @@ pub(crate) enum Verb {
     Queues(Queues),
     /// Show what happened: to one job, or the newest of all jobs.
     History(History),
+    /// Show who changed what: your own acts, and as an operator those of all users.
+    Audit(Audit),
     /// Let a job wait until it is released; what runs goes on.
     Hold(OneJob),
     /// Let a held job go.
@@ -147,7 +149,7 @@ pub(crate) enum Verb {
     /// Tell the scheduler how a job goes; for its ranks.
     Tell(Tell),
     /// Place nothing new on a node; what runs there goes on.
-    Cordon(Either<OneNode>),
+    Cordon(Either<CordonNode>),
     /// Place nothing new on a node, and move away what runs there: now, or by a time.
     Drain(Drain),
     /// Let a node take work again.
@@ -560,6 +562,31 @@ pub(crate) struct Logs {
 pub(crate) struct OneNode {
     #[arg(add = ArgValueCompleter::new(complete::nodes))]
     pub(crate) node: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CordonNode {
+    #[arg(add = ArgValueCompleter::new(complete::nodes))]
+    pub(crate) node: String,
+    /// Why, for all who list nodes.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Audit {
+    /// Only acts of this user.
+    #[arg(long, value_name = "USER")]
+    pub(crate) user: Option<String>,
+    /// Only acts on this node.
+    #[arg(long, value_name = "NODE", add = ArgValueCompleter::new(complete::nodes))]
+    pub(crate) node: Option<String>,
+    /// Only acts of this time or later: `2026-12-01T08:00Z`, or `2h` ago.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<String>,
+    /// At most this many, the newest.
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub(crate) limit: u32,
 }
 
 #[cfg(test)]

@@ -61,7 +61,8 @@ fn world(verb: &Verb) -> Vec<Answer> {
                 "ask an operator",
             ))]
         }
-        Verb::Cordon { node } => done(&format!("{node} takes no new work")),
+        Verb::Audit { .. } => vec![Answer::Audit(views::audit())],
+        Verb::Cordon { node, .. } => done(&format!("{node} takes no new work")),
         Verb::Uncordon { .. } | Verb::Cancel { .. } | Verb::Stop => done("done"),
         Verb::Calendar => vec![Answer::Calendar(views::calendar())],
         Verb::Snapshot => {
@@ -112,6 +113,7 @@ fn every_answer_is_a_document() {
         ("queues", "QueueList", "queues"),
         ("queue", "Queue", "queues vision"),
         ("history", "History", "history"),
+        ("audit", "Audit", "audit"),
         ("calendar", "Calendar", "calendar"),
         ("submit", "Submitted", "submit -- x"),
         ("dry-run", "DryRun", "submit --dry-run -- x"),
@@ -312,7 +314,8 @@ fn what_operators_say_of_nodes_reaches_the_daemon() {
     ] {
         assert_eq!(fake.run(words).code, 0, "{words}");
     }
-    assert_eq!(fake.run("drain gpu-1 --by 2026-12-01T08:00Z").code, 77);
+    assert_eq!(fake.run("drain gpu-1 --by 2026-12-01T08:00Z --reason fan").code, 77);
+    assert_eq!(fake.run("audit --node gpu-1 --user bob --since 2026-12-01T08:00Z").code, 0);
     let shown: Vec<String> = fake.asked().iter().map(|verb| serde_json::to_string(verb).unwrap()).collect();
     assert_eq!(
         shown,
@@ -323,7 +326,8 @@ fn what_operators_say_of_nodes_reaches_the_daemon() {
             r#"{"remove_window":{"nodes":["gpu-1"],"begins_at":null}}"#,
             r#"{"notice_spot":{"node":"gpu-2","in_ms":120000}}"#,
             r#"{"notice_spot":{"node":"gpu-2","in_ms":null}}"#,
-            r#"{"drain":{"node":"gpu-1","by":1796112000000}}"#,
+            r#"{"drain":{"node":"gpu-1","by":1796112000000,"reason":"fan"}}"#,
+            r#"{"audit":{"filter":{"user":"bob","node":"gpu-1","since":1796112000000},"limit":200}}"#,
         ]
     );
     for words in [

@@ -24,6 +24,7 @@ use tracing::{info, warn};
 
 use crate::Paths;
 use crate::access::Policy;
+use crate::audit::Closed;
 use crate::checkpoints;
 use crate::clock::Clock;
 use crate::cluster::{self, Cluster, ClusterError};
@@ -134,6 +135,7 @@ pub(crate) struct Daemon {
     pub(crate) pending: Arc<PendingBytes>,
     pub(crate) unknown: UnknownUse,
     pub(crate) access: Policy,
+    pub(crate) closed: Closed,
     pub(crate) is_root: bool,
     next_job: AtomicU64,
 }
@@ -264,6 +266,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         epoch: epoch.0,
         isolation: options.isolation.detect().to_string(),
         notes: cluster.notes,
+        closed: Closed::of(recorder.closings()?),
         recorder,
         metrics: MetricNames::default(),
         reasons: SingleFlight::default(),

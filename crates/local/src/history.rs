@@ -20,7 +20,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 pub use prune::Retention;
 pub use query::Filter;
-pub use rows::{AttemptRow, EventRow, JobRow, MemberRow, Row};
+pub use rows::{AttemptRow, AuditRow, EventRow, JobRow, MemberRow, Row};
 
 /// Most rows that one question returns.
 pub const ROWS_MAX: u32 = 100_000;

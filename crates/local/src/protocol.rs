@@ -5,6 +5,7 @@
 
 mod array;
 mod asks;
+mod audit;
 mod cluster;
 mod filter;
 mod terminal;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 pub use array::{ArrayView, JobRef};
 pub use asks::{BoostAsk, News, WindowAsk};
+pub use audit::{AuditFilter, AuditView, ClosedBy, REASON_CHARS_MAX};
 pub use cluster::{
     HeldView, NodeView, NodesView, QueueDetailView, QueueView, TopologyView, WaitingView, WindowKind,
     WindowView,
@@ -158,14 +160,25 @@ pub enum Verb {
         job: Option<JobRef>,
         limit: u32,
     },
+    /// Who changed what, the newest. Users see what they did themselves, operators all of it.
+    Audit {
+        #[serde(default)]
+        filter: AuditFilter,
+        limit: u32,
+    },
     Cordon {
         node: NodeName,
+        /// At most [`REASON_CHARS_MAX`] characters.
+        #[serde(default)]
+        reason: Option<String>,
     },
     /// Now; or so that it is empty by a time, which leaves it to what ends before.
     Drain {
         node: NodeName,
         #[serde(default)]
         by: Option<Timestamp>,
+        #[serde(default)]
+        reason: Option<String>,
     },
     Uncordon {
         node: NodeName,
@@ -227,6 +240,8 @@ pub enum Answer {
     Queues(Vec<QueueView>),
     Queue(Box<QueueDetailView>),
     History(Vec<HistoryView>),
+    /// Oldest first.
+    Audit(Vec<AuditView>),
     /// By when they begin.
     Calendar(Vec<WindowView>),
     Snapshot(Box<Snapshot>),

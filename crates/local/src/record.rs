@@ -13,10 +13,10 @@ use tracing::warn;
 use crate::Paths;
 use crate::clock::Clock;
 use crate::history::{
-    AttemptRow, EventRow, Filter, History, HistoryError, JobRow, MemberRow, Retention, Row,
+    AttemptRow, AuditRow, EventRow, Filter, History, HistoryError, JobRow, MemberRow, Retention, Row,
 };
 use crate::losses;
-use crate::protocol::{EventView, GangView, HistoryView, JobFilter, JobRef, JobView};
+use crate::protocol::{AuditFilter, AuditView, EventView, GangView, HistoryView, JobFilter, JobRef, JobView};
 use crate::threads;
 
 /// Rows written in one transaction at most.
@@ -129,6 +129,27 @@ impl Recorder {
         }
         let rows = held(&self.reader).events(job).map_err(|e| e.to_string())?;
         Ok(rows.into_iter().map(event_view).collect())
+    }
+
+    pub(crate) fn audit(&self, row: AuditRow) {
+        let _ = self.entries.send(Entry::Rows(vec![Row::Audit(row)]));
+    }
+
+    /// Acts of users, of one user if `uid` says so: the newest of them, in order.
+    pub(crate) fn audits(
+        &self,
+        uid: Option<u32>,
+        filter: &AuditFilter,
+        limit: u32,
+    ) -> Result<Vec<AuditView>, String> {
+        self.finish();
+        let rows = held(&self.reader).audit(uid, filter, limit).map_err(|e| e.to_string())?;
+        Ok(rows.into_iter().rev().map(|row| row.view).collect())
+    }
+
+    /// The last act that closed or opened each node.
+    pub(crate) fn closings(&self) -> Result<Vec<AuditRow>, HistoryError> {
+        held(&self.reader).closings()
     }
 
     /// What happened to all jobs: the newest of it, in order.

@@ -17,11 +17,13 @@ use std::time::Duration;
 use phalanx_model::{Change, Gang, Input, Job, JobId, NodeName, SecretSource, Snapshot, Turn};
 use phalanx_shell::{Engine, PumpError};
 
+use crate::audit::{self, Act};
 use crate::daemon::Daemon;
 use crate::launch;
 use crate::logs::{self, Buffer, Follower};
 use crate::protocol::{
-    Answer, ErrorCode, ErrorView, EventView, JobFilter, JobRef, JobView, NodesView, Verb, WhyView,
+    Answer, AuditFilter, AuditView, ErrorCode, ErrorView, EventView, JobFilter, JobRef, JobView, NodesView,
+    REASON_CHARS_MAX, Verb, WhyView,
 };
 use crate::server::{Peer, Reply};
 use crate::spot;
@@ -32,6 +34,8 @@ use crate::views;
 const LIST_PART: usize = 200;
 /// Jobs in one list.
 const LIST_MAX: u32 = 10_000;
+/// Lines of the audit log in one list.
+const AUDIT_MAX: u32 = 10_000;
 /// One secret's value.
 const SECRET_BYTES_MAX: usize = 1 << 20;
 /// A job as JSON: it stands in the journal, and in memory while it lives.
@@ -65,12 +69,26 @@ fn refuse(code: ErrorCode, message: impl Into<String>, hint: impl Into<String>) 
     Failure::Told(ErrorView::new(code, message, hint))
 }
 
+/// Answers a request, and writes down who changed what by it.
 pub(crate) fn answer(
     daemon: &Arc<Daemon>,
     peer: &Peer,
     verb: Verb,
     reply: &mut Reply,
 ) -> Result<(), Failure> {
+    let act = Act::of(&verb);
+    let ended = carry_out(daemon, peer, verb, reply);
+    if let Some(act) = act {
+        let refused = match &ended {
+            Err(Failure::Told(error)) => Err(error.message.clone()),
+            Ok(()) | Err(Failure::Gone) => Ok(()),
+        };
+        audit::record(daemon, peer, act, refused);
+    }
+    ended
+}
+
+fn carry_out(daemon: &Arc<Daemon>, peer: &Peer, verb: Verb, reply: &mut Reply) -> Result<(), Failure> {
     let one = match verb {
         Verb::Ping => Answer::Pong {
             version: phalanx_shell::VERSION.to_owned(),
@@ -116,11 +134,18 @@ pub(crate) fn answer(
         Verb::Scale { job, replicas } => turn::scale(daemon, peer, &job, replicas)?,
         Verb::Resize { job, size } => turn::resize(daemon, peer, &job, size)?,
         Verb::Tell { job, gang, news } => tell::tell(daemon, peer, &job, gang, news)?,
-        Verb::Cordon { node } => on_node(daemon, peer, &node, |node| Input::NodeCordoned { node })?,
-        Verb::Drain { node, by: None } => {
-            on_node(daemon, peer, &node, |node| Input::DrainRequested { node })?
+        Verb::Audit { filter, limit } => Answer::Audit(list_audit(daemon, peer, filter, limit)?),
+        Verb::Cordon { node, reason } => {
+            check_reason(reason.as_deref())?;
+            on_node(daemon, peer, &node, |node| Input::NodeCordoned { node })?
         }
-        Verb::Drain { node, by: Some(by) } => calendar::drain_by(daemon, peer, &node, by)?,
+        Verb::Drain { node, by, reason } => {
+            check_reason(reason.as_deref())?;
+            match by {
+                None => on_node(daemon, peer, &node, |node| Input::DrainRequested { node })?,
+                Some(by) => calendar::drain_by(daemon, peer, &node, by)?,
+            }
+        }
         Verb::Uncordon { node } => on_node(daemon, peer, &node, |node| Input::NodeUncordoned { node })?,
         Verb::Calendar => calendar::list(daemon)?,
         Verb::AddWindow(asked) => calendar::add(daemon, peer, asked)?,
@@ -146,12 +171,34 @@ pub(crate) fn answer(
 
 fn nodes(daemon: &Arc<Daemon>) -> Result<Answer, Failure> {
     let shared = Arc::clone(daemon);
+    let mut nodes = daemon.engine.look(move |engine| views::nodes(engine, &shared.unknown))?;
+    daemon.closed.say(&mut nodes);
     Ok(Answer::Nodes(NodesView {
-        nodes: daemon.engine.look(move |engine| views::nodes(engine, &shared.unknown))?,
+        nodes,
         isolation: daemon.isolation.clone(),
         notes: daemon.notes.clone(),
         warnings: daemon.warnings(),
     }))
+}
+
+/// What a peer may see of the audit log, oldest first.
+fn list_audit(
+    daemon: &Daemon,
+    peer: &Peer,
+    filter: AuditFilter,
+    limit: u32,
+) -> Result<Vec<AuditView>, Failure> {
+    let uid = (!peer.is_operator).then_some(peer.owner.uid);
+    daemon.recorder.audits(uid, &filter, limit.min(AUDIT_MAX)).map_err(unreadable)
+}
+
+fn check_reason(reason: Option<&str>) -> Result<(), Failure> {
+    let length = reason.map_or(0, |reason| reason.chars().count());
+    if length <= REASON_CHARS_MAX {
+        return Ok(());
+    }
+    let message = format!("the reason has {length} characters, at most {REASON_CHARS_MAX} are kept");
+    Err(refuse(ErrorCode::BadRequest, message, "shorten it, or name a ticket"))
 }
 
 fn operator(peer: &Peer) -> Result<(), Failure> {

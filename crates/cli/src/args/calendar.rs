@@ -51,6 +51,9 @@ pub(crate) struct Drain {
     /// Be empty by this time, and let go on and start there what ends before: `2026-12-01T08:00Z`, or `+2h` from now.
     #[arg(long, value_name = "TIME")]
     pub(crate) by: Option<String>,
+    /// Why, for all who list nodes.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -87,6 +87,7 @@ fn get() {
 fn nodes_and_queues() {
     same("nodes", &nodes::list(&page(), &views::nodes()));
     same("nodes-wide", &nodes::list(&wide(), &views::nodes()));
+    same("audit", &audit::list(&page(), &views::audit()));
     same("nodes-80", &nodes::list(&narrow(), &views::nodes()));
     same("queues", &queues::list(&page(), &views::queues()));
     same("queues-wide", &queues::list(&wide(), &views::queues()));

@@ -2,6 +2,7 @@
 //! written always and taken away where they are not wanted, when the page is printed.
 
 mod asked;
+pub(crate) mod audit;
 pub(crate) mod calendar;
 pub(crate) mod dry_run;
 pub(crate) mod fit;

@@ -9,6 +9,9 @@ use phalanx_model::{Admin, Origin};
 use super::table::{self, Grid, cell, dim};
 use super::{Page, clean, count, declared, nothing};
 
+/// Closed nodes of which a list says who closed them.
+const CLOSED_SHOWN: usize = 10;
+
 /// One line for each node, and how much is free in all.
 pub(crate) fn list(page: &Page, view: &NodesView) -> String {
     let mut text = rows(page, &view.nodes);
@@ -28,6 +31,14 @@ pub(crate) fn list(page: &Page, view: &NodesView) -> String {
     let nodes = count(view.nodes.len() as u64, "node");
     let _ =
         writeln!(text, "\n{}", format!("{nodes}{declared}: {free}; isolation: {}", view.isolation).dimmed());
+    let closed: Vec<String> = view.nodes.iter().filter_map(|node| closed(page, node)).collect();
+    for line in closed.iter().take(CLOSED_SHOWN) {
+        let _ = writeln!(text, "{line}");
+    }
+    if closed.len() > CLOSED_SHOWN {
+        let more = count((closed.len() - CLOSED_SHOWN) as u64, "more closed node");
+        let _ = writeln!(text, "and {more}: `phalanx audit` lists who closed them");
+    }
     for warning in &view.warnings {
         let _ = writeln!(text, "{} {}", "warning:".yellow(), clean(warning));
     }
@@ -35,6 +46,14 @@ pub(crate) fn list(page: &Page, view: &NodesView) -> String {
         let _ = writeln!(text, "{} {}", "note:".cyan(), clean(note));
     }
     text
+}
+
+/// `gpu-3 was cordoned by alice 2h ago: broken fan`, if a user closed it.
+fn closed(page: &Page, node: &NodeView) -> Option<String> {
+    let by = node.closed_by.as_ref()?;
+    let what = if node.admin == Admin::Draining { "drained" } else { "cordoned" };
+    let reason = by.reason.as_ref().map_or_else(String::new, |reason| format!(": {}", clean(reason)));
+    Some(format!("{} was {what} by {} {}{reason}", node.name, clean(&by.user), page.ago(by.at)))
 }
 
 fn rows(page: &Page, nodes: &[NodeView]) -> String {

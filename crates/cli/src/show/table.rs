@@ -120,9 +120,8 @@ pub(super) fn state(word: &str) -> Cell {
         "starting" | "ready" => cell.fg(Color::Cyan),
         "running" | "open" => cell.fg(Color::Green),
         "stopping" | "draining" => cell.fg(Color::Magenta),
-        "failed" | "time_limit" | "preempted" | "deadline_missed" | "dependency_failed" | "severe" => {
-            cell.fg(Color::Red)
-        }
+        "failed" | "refused" | "time_limit" | "preempted" | "deadline_missed" | "dependency_failed"
+        | "severe" => cell.fg(Color::Red),
         "cancelled" | "exited" | "succeeded" => cell.add_attribute(Attribute::Dim),
         _ => cell,
     }

@@ -45,7 +45,7 @@ fn list(session: &Session) -> Result<ExitCode, Failure> {
 
 pub(super) fn drain(session: &Session, asked: &Drain) -> Result<ExitCode, Failure> {
     let by = asked.by.as_deref().map(|text| instant("--by", text, output::now())).transpose()?;
-    session.done(Ask::Drain { node: cluster::node_name(&asked.node)?, by })
+    session.done(Ask::Drain { node: cluster::node_name(&asked.node)?, by, reason: asked.reason.clone() })
 }
 
 pub(super) fn notice(session: &Session, asked: &Notice) -> Result<ExitCode, Failure> {
@@ -54,6 +54,14 @@ pub(super) fn notice(session: &Session, asked: &Notice) -> Result<ExitCode, Fail
     let in_ms = asked.time.as_deref().map(read).transpose();
     let in_ms = in_ms.map_err(|e| Failure::usage(format!("--in: {e}"), "as in 2m"))?;
     session.done(Ask::NoticeSpot { node, in_ms })
+}
+
+/// A point in time that has been: so long ago, or as [`instant`] reads it.
+pub(super) fn past(flag: &str, text: &str, now: Timestamp) -> Result<Timestamp, Failure> {
+    match parse_duration_ns(text) {
+        Ok(ns) => Ok(Timestamp(now.0.saturating_sub(ns / 1_000_000))),
+        Err(_) => instant(flag, text, now),
+    }
 }
 
 /// A point in time; from now on in whole seconds, so that people can name it again.

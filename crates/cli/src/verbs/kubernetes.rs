@@ -55,6 +55,10 @@ pub(super) fn run(out: &Output, reach: &Reach, verb: Verb) -> Result<ExitCode, F
         Verb::Snapshot(asked) => write_snapshot(out, &snapshot(out, reach)?, asked.verb.file.as_deref()),
         Verb::Queues(asked) => queues(&session, &asked),
         Verb::Top(Top::Job(_)) => top_job(&session()?),
+        Verb::Cordon(one) if one.verb.reason.is_some() => Err(Failure::usage(
+            "--reason is not for clusters: a node of Kubernetes has no field for it",
+            "leave it out, or annotate the node",
+        )),
         Verb::Cordon(one) => cordon(&session()?, &one.verb.node, true),
         Verb::Uncordon(one) => cordon(&session()?, &one.verb.node, false),
         _ => Err(Failure::usage(

@@ -114,6 +114,7 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
         Verb::Predict(asked) => predict::predict(&session, &asked),
         Verb::Queues(queues) => policy::queues(&session, &queues),
         Verb::History(history) => policy::history(&session, &history),
+        Verb::Audit(asked) => policy::audit(&session, &asked),
         Verb::Hold(one) => session.done(Ask::Hold { job: JobRef::parse(&one.job) }),
         Verb::Release(one) => session.done(Ask::Release { job: JobRef::parse(&one.job) }),
         Verb::Boost(boost) => policy::boost(&session, &boost),
@@ -128,7 +129,10 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
             session.done(Ask::Resize { job: JobRef::parse(&resize.job), size: resize.size.0 })
         }
         Verb::Tell(tell) => policy::tell(&session, &tell),
-        Verb::Cordon(one) => session.done(Ask::Cordon { node: cluster::node_name(&one.verb.node)? }),
+        Verb::Cordon(one) => {
+            let node = cluster::node_name(&one.verb.node)?;
+            session.done(Ask::Cordon { node, reason: one.verb.reason })
+        }
         Verb::Drain(drain) => calendar::drain(&session, &drain),
         Verb::Uncordon(one) => session.done(Ask::Uncordon { node: cluster::node_name(&one.verb.node)? }),
         Verb::Calendar(asked) => calendar::calendar(&session, asked),
@@ -168,7 +172,8 @@ fn cluster_of(verb: &Verb) -> Option<Reach> {
         Verb::Nodes(reach) => reach,
         Verb::Queues(queues) => &queues.reach,
         Verb::Snapshot(either) => &either.reach,
-        Verb::Cordon(either) | Verb::Uncordon(either) => &either.reach,
+        Verb::Cordon(either) => &either.reach,
+        Verb::Uncordon(either) => &either.reach,
         _ => return None,
     };
     (reach.to == World::Kubernetes).then(|| reach.clone())

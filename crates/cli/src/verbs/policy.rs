@@ -5,16 +5,18 @@ use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
 
-use phalanx_local::protocol::{Answer, BoostAsk, JobRef, News as Told, Verb as Ask};
+use phalanx_local::protocol::{Answer, AuditFilter, BoostAsk, JobRef, News as Told, Verb as Ask};
 use phalanx_local::queues::QueuesError;
 use phalanx_model::{JobUpdate, QueueName};
 use phalanx_spec::SharePolicy;
 use phalanx_spec::quantity::{parse_duration_ns, parse_milli, parse_time_limit_ns};
 
+use super::calendar::past;
+use super::cluster::node_name;
 use super::{Session, jobs};
-use crate::args::{Boost, History, News, Queues, QueuesVerb, Tell, Update};
+use crate::args::{Audit, Boost, History, News, Queues, QueuesVerb, Tell, Update};
 use crate::failure::Failure;
-use crate::output::Items;
+use crate::output::{self, Items};
 use crate::show;
 
 pub(super) fn queues(session: &Session, asked: &Queues) -> Result<ExitCode, Failure> {
@@ -75,6 +77,19 @@ pub(super) fn history(session: &Session, asked: &History) -> Result<ExitCode, Fa
         if session.out.format.is_document() { show::why::Names::new() } else { jobs::names(session)? };
     let body = Items { items: &events };
     session.out.show("History", body, |page| show::history::list(page, &events, is_one, &names), words)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn audit(session: &Session, asked: &Audit) -> Result<ExitCode, Failure> {
+    let since = asked.since.as_deref().map(|text| past("--since", text, output::now())).transpose()?;
+    let node = asked.node.as_deref().map(node_name).transpose()?;
+    let filter = AuditFilter { user: asked.user.clone(), node, since };
+    let Answer::Audit(acts) = session.ask(Ask::Audit { filter, limit: asked.limit })? else {
+        return Err(Failure::unexpected());
+    };
+    let words = || acts.iter().map(|act| act.verb.clone()).collect();
+    let body = Items { items: &acts };
+    session.out.show("Audit", body, |page| show::audit::list(page, &acts), words)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -252,6 +252,7 @@ pub fn nodes() -> NodesView {
         memory_free_bytes: 1984 << 30,
         held,
         spot: None,
+        closed_by: None,
     };
     let first =
         NodeView { foreign: devices(7..8), ..gpu("gpu-1", devices(4..7), vec![held(3, "llama", 0..4)]) };
@@ -261,6 +262,11 @@ pub fn nodes() -> NodesView {
     let host = NodeView {
         origin: Origin::Found,
         admin: Admin::Draining,
+        closed_by: Some(ClosedBy {
+            user: "alice".to_owned(),
+            at: Timestamp(NOW.0 - 7_200_000),
+            reason: Some("broken fan".to_owned()),
+        }),
         model: String::new(),
         devices: 0,
         cpu_milli: 8_000,
@@ -275,6 +281,24 @@ pub fn nodes() -> NodesView {
         notes: vec!["the NVML library is not there".to_owned()],
         warnings: vec!["the journal was cut".to_owned()],
     }
+}
+
+pub fn audit() -> Vec<AuditView> {
+    let act = |user: &str, uid, verb: &str, target: &str, detail: &str| AuditView {
+        at: Timestamp(NOW.0 - 7_200_000),
+        uid,
+        user: user.to_owned(),
+        verb: verb.to_owned(),
+        target: target.to_owned(),
+        detail: detail.to_owned(),
+        refused: None,
+    };
+    let refused = Some("user bob may not do this".to_owned());
+    vec![
+        act("alice", 0, "drain", "node login", "broken fan"),
+        AuditView { refused, ..act("bob", 1_001, "uncordon", "node login", "") },
+        act("bob", 1_001, "update", "job 7", "time limit 2h"),
+    ]
 }
 
 pub fn report() -> Report {

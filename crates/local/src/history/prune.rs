@@ -23,8 +23,15 @@ pub(super) const OLD: &str = "SELECT id FROM jobs WHERE finished_at < ? ORDER BY
 pub(super) const SURPLUS: &str = "SELECT id FROM jobs WHERE finished_at IS NOT NULL
     ORDER BY finished_at DESC, id DESC LIMIT ?2 OFFSET ?1";
 
+/// Acts behind the newest of each user. What was refused is counted apart, so that it takes no room from what was done.
+pub(super) const OLD_ACTS: &str =
+    "DELETE FROM audit WHERE id IN (SELECT id FROM (SELECT id, row_number() OVER
+    (PARTITION BY uid, refused IS NULL ORDER BY id DESC) AS number FROM audit) WHERE number > ?)";
+/// Acts of each user that are kept, and as many that were refused.
+const ACTS_KEPT: u32 = 10_000;
+
 impl History {
-    /// Removes finished jobs that may go, with all that is known of them, and returns them, so that their
+    /// Removes finished jobs that may go, with all that is known of them, and the oldest acts of each user, and returns the jobs, so that their
     /// files can go too. What does not fit into one transaction goes the next time.
     ///
     /// # Errors
@@ -49,6 +56,7 @@ impl History {
                 transaction.prepare_cached(sql)?.execute([id])?;
             }
         }
+        transaction.prepare_cached(OLD_ACTS)?.execute([ACTS_KEPT])?;
         transaction.commit()?;
         // Ids are written from JobIds, so none is negative.
         Ok(gone.into_iter().filter_map(|id| u64::try_from(id).ok()).map(JobId).collect())

@@ -7,7 +7,8 @@ use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, Params, Row as Found, params};
 
 use super::rows::integer;
-use super::{AttemptRow, EventRow, History, HistoryError, JobRow, MemberRow, ROWS_MAX, error};
+use super::{AttemptRow, AuditRow, EventRow, History, HistoryError, JobRow, MemberRow, ROWS_MAX, error};
+use crate::protocol::{AuditFilter, AuditView};
 
 /// Which jobs; what is not set does not matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,6 +159,47 @@ impl History {
         self.many(sql, [limit.min(ROWS_MAX)], |row| Ok((event(row)?, row.get(6)?)))
     }
 
+    /// Acts of users, the newest first; of one user if `uid` says so.
+    ///
+    /// # Errors
+    /// As [`Self::job`].
+    pub fn audit(
+        &self,
+        uid: Option<u32>,
+        filter: &AuditFilter,
+        limit: u32,
+    ) -> Result<Vec<AuditRow>, HistoryError> {
+        let AuditFilter { user, node, since } = filter;
+        let conditions = [
+            ("uid = ?", uid.map(|uid| Value::Integer(uid.into()))),
+            ("user = ?", user.clone().map(Value::Text)),
+            ("node = ?", node.as_ref().map(|node| Value::Text(node.to_string()))),
+            ("at >= ?", since.map(|at| Value::Integer(integer(at.0)))),
+        ];
+        let mut sql = "SELECT * FROM audit WHERE true".to_owned();
+        let mut values = Vec::new();
+        for (condition, value) in conditions {
+            if let Some(value) = value {
+                sql = sql + " AND " + condition;
+                values.push(value);
+            }
+        }
+        sql += " ORDER BY id DESC LIMIT ?";
+        values.push(Value::Integer(limit.min(ROWS_MAX).into()));
+        self.many(&sql, rusqlite::params_from_iter(values), audit)
+    }
+
+    /// The last act that closed or opened each node.
+    ///
+    /// # Errors
+    /// As [`Self::job`].
+    pub fn closings(&self) -> Result<Vec<AuditRow>, HistoryError> {
+        let sql = "SELECT * FROM audit WHERE id IN (SELECT max(id) FROM audit WHERE node IS NOT NULL
+            AND refused IS NULL AND verb IN ('cordon', 'drain', 'uncordon', 'notice') GROUP BY node)
+            ORDER BY id LIMIT ?";
+        self.many(sql, [ROWS_MAX], audit)
+    }
+
     fn one<T>(
         &self,
         sql: &str,
@@ -216,6 +258,21 @@ fn job(row: &Found<'_>) -> rusqlite::Result<JobRow> {
         attempts: row.get(16)?,
         restarts: row.get(17)?,
         spec_json: row.get(18)?,
+    })
+}
+
+fn audit(row: &Found<'_>) -> rusqlite::Result<AuditRow> {
+    Ok(AuditRow {
+        view: AuditView {
+            at: time(row, 1)?,
+            uid: row.get(2)?,
+            user: row.get(3)?,
+            verb: row.get(4)?,
+            target: row.get(5)?,
+            detail: row.get(7)?,
+            refused: row.get(8)?,
+        },
+        node: row.get(6)?,
     })
 }
 

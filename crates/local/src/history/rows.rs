@@ -4,6 +4,7 @@ use phalanx_model::{JobId, Timestamp};
 use rusqlite::{Connection, TransactionBehavior, named_params};
 
 use super::{History, HistoryError, error};
+use crate::protocol::AuditView;
 
 /// One job: `sacct`'s line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,9 +80,18 @@ pub struct EventRow {
     pub record: Option<String>,
 }
 
+/// An act of a user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditRow {
+    pub view: AuditView,
+    /// The node that it was about, if it was about one.
+    pub node: Option<String>,
+}
+
 /// Something to record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Row {
+    Audit(AuditRow),
     Job(JobRow),
     Attempt(AttemptRow),
     Member(MemberRow),
@@ -123,6 +133,7 @@ impl History {
                 Row::Attempt(row) => write_attempt(&transaction, row)?,
                 Row::Member(row) => write_member(&transaction, row)?,
                 Row::Event(row) => write_event(&transaction, row)?,
+                Row::Audit(row) => write_audit(&transaction, row)?,
             }
         }
         transaction.commit()
@@ -180,6 +191,18 @@ fn write_event(connection: &Connection, row: &EventRow) -> rusqlite::Result<()> 
     statement.execute(named_params! {
         ":job": integer(row.job.0), ":at": integer(row.at.0), ":what": row.what, ":detail": row.detail,
         ":record": row.record,
+    })?;
+    Ok(())
+}
+
+fn write_audit(connection: &Connection, AuditRow { view, node }: &AuditRow) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO audit (at, uid, user, verb, target, node, detail, refused)
+            VALUES (:at, :uid, :user, :verb, :target, :node, :detail, :refused)",
+    )?;
+    statement.execute(named_params! {
+        ":at": integer(view.at.0), ":uid": view.uid, ":user": view.user, ":verb": view.verb,
+        ":target": view.target, ":node": node, ":detail": view.detail, ":refused": view.refused,
     })?;
     Ok(())
 }

@@ -80,6 +80,21 @@ pub(super) const MIGRATIONS: &[&str] = &[
     ALTER TABLE events ADD COLUMN record TEXT;
     CREATE INDEX events_by_time ON events (at);
 ",
+    "
+    CREATE TABLE audit (
+        id      INTEGER PRIMARY KEY,
+        at      INTEGER NOT NULL,
+        uid     INTEGER NOT NULL,
+        user    TEXT NOT NULL,
+        verb    TEXT NOT NULL,
+        target  TEXT NOT NULL,
+        node    TEXT,
+        detail  TEXT NOT NULL,
+        refused TEXT
+    ) STRICT;
+    CREATE INDEX audit_by_user ON audit (uid, id);
+    CREATE INDEX audit_by_node ON audit (node, id) WHERE node IS NOT NULL;
+",
 ];
 
 /// Refuses what is damaged, newer, or no history at all.

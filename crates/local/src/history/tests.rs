@@ -5,6 +5,7 @@ use phalanx_model::{JobId, Timestamp};
 
 use super::prune::{OLD, SURPLUS};
 use super::*;
+use crate::protocol::{AuditFilter, AuditView};
 
 fn job(id: u64) -> JobRow {
     let finished = !id.is_multiple_of(10);
@@ -363,4 +364,33 @@ fn a_migration_happens_once_and_whole() {
     assert_eq!(version(&connection), 2);
     let count: i64 = connection.query_row("SELECT count(*) FROM a", [], |r| r.get(0)).unwrap();
     assert_eq!(count, 1);
+}
+
+#[test]
+fn the_acts_of_one_user_take_no_room_from_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut history = History::open(&dir.path().join("history.db")).unwrap();
+    let act = |uid: u32, at: u64, refused: Option<&str>| {
+        let view = AuditView {
+            at: Timestamp(at),
+            uid,
+            user: uid.to_string(),
+            verb: "cordon".to_owned(),
+            target: "node n1".to_owned(),
+            detail: String::new(),
+            refused: refused.map(str::to_owned),
+        };
+        Row::Audit(AuditRow { view, node: Some("n1".to_owned()) })
+    };
+    let mut rows = vec![act(1, 1, None), act(2, 2, None)];
+    rows.extend((3..10_050).map(|at| act(2, at, Some("no"))));
+    history.record(&rows).unwrap();
+    history.prune(Retention { keep_ms: 0, keep_jobs: 0 }, Timestamp(0)).unwrap();
+    let all = history.audit(None, &AuditFilter::default(), ROWS_MAX).unwrap();
+    assert_eq!(all.len(), 10_002);
+    assert_eq!([all[10_001].view.at.0, all[10_000].view.at.0, all[9_999].view.at.0], [1, 2, 50]);
+    assert_eq!(history.audit(Some(1), &AuditFilter::default(), 10).unwrap().len(), 1);
+    let since = AuditFilter { since: Some(Timestamp(10_049)), ..AuditFilter::default() };
+    assert_eq!(history.audit(None, &since, 10).unwrap().len(), 1);
+    assert_eq!(history.closings().unwrap().iter().map(|row| row.view.at.0).collect::<Vec<_>>(), [2]);
 }

@@ -6,6 +6,8 @@ use phalanx_model::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::audit::ClosedBy;
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodesView {
     pub nodes: Vec<NodeView>,
@@ -42,6 +44,9 @@ pub struct NodeView {
     /// It may be taken back at short notice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spot: Option<Spot>,
+    /// Who closed it, if it takes no new work and a user said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed_by: Option<ClosedBy>,
 }
 
 /// What is to come for some nodes.

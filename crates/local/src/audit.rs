@@ -1,0 +1,234 @@
+//! The audit log: every request that would change something, with who asked and what came of it. The history keeps it, so
+//! a decision never waits for it; who closed which node is kept in memory too, since every list of nodes says it.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use phalanx_model::show::span;
+use phalanx_model::{JobUpdate, NodeName};
+
+use crate::daemon::Daemon;
+use crate::history::AuditRow;
+use crate::protocol::{AuditView, ClosedBy, JobRef, NodeView, Verb};
+use crate::server::Peer;
+
+/// Characters of a target or a detail that are kept: job names and commands are the client's.
+const KEPT_CHARS: usize = 200;
+
+/// What a request would change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Act {
+    verb: &'static str,
+    target: String,
+    node: Option<NodeName>,
+    detail: String,
+}
+
+/// What became of an act: done, or refused with a message.
+pub(crate) type Ended = Result<(), String>;
+
+impl Act {
+    /// What a verb would change; nothing for one that only reads, for a submission, which is in the history as a job, and
+    /// for what ranks tell of their own job.
+    pub(crate) fn of(verb: &Verb) -> Option<Self> {
+        let of_job = |verb: &'static str, job: &JobRef, detail: String| {
+            Some(Self {
+                verb,
+                target: format!("job {}", cut(&name_of(job))),
+                node: None,
+                detail: cut(&detail),
+            })
+        };
+        let of_node = |verb: &'static str, node: &NodeName, detail: &str| {
+            let target = format!("node {node}");
+            Some(Self { verb, target, node: Some(node.clone()), detail: cut(detail) })
+        };
+        let other = |verb: &'static str, target: &str, detail: String| {
+            Some(Self { verb, target: cut(target), node: None, detail: cut(&detail) })
+        };
+        let plain = String::new;
+        match verb {
+            Verb::Ping
+            | Verb::Submit { .. }
+            | Verb::DryRun { .. }
+            | Verb::List { .. }
+            | Verb::Get { .. }
+            | Verb::Why { .. }
+            | Verb::Logs { .. }
+            | Verb::Follow { .. }
+            | Verb::Wait { .. }
+            | Verb::Nodes
+            | Verb::Topology
+            | Verb::Queues
+            | Verb::Queue { .. }
+            | Verb::Tell { .. }
+            | Verb::History { .. }
+            | Verb::Audit { .. }
+            | Verb::Calendar
+            | Verb::Snapshot => None,
+            Verb::Terminal { job } => of_job("attach", job, plain()),
+            Verb::Exec { job, ask } => of_job("exec", job, ask.argv.join(" ")),
+            Verb::Cancel { job } => of_job("cancel", job, plain()),
+            Verb::Hold { job } => of_job("hold", job, plain()),
+            Verb::Release { job } => of_job("release", job, plain()),
+            Verb::Boost { job, boost } => {
+                let said =
+                    boost.map(|boost| format!("priority {} for {}", boost.priority, span(boost.for_ms)));
+                of_job("boost", job, said.unwrap_or_else(|| "no longer".to_owned()))
+            }
+            Verb::Update { job, update } => of_job("update", job, updates(update)),
+            Verb::Requeue { job, hold } => {
+                of_job("requeue", job, if *hold { "and hold".to_owned() } else { plain() })
+            }
+            Verb::Scale { job, replicas } => of_job("scale", job, number_or_auto(*replicas)),
+            Verb::Resize { job, size } => of_job("resize", job, number_or_auto(*size)),
+            Verb::ApplyQueues { queues, .. } => {
+                other("queues apply", "queues", format!("{} queues", queues.len()))
+            }
+            Verb::Cordon { node, reason } => of_node("cordon", node, reason.as_deref().unwrap_or_default()),
+            Verb::Drain { node, reason, .. } => of_node("drain", node, reason.as_deref().unwrap_or_default()),
+            Verb::Uncordon { node } => of_node("uncordon", node, ""),
+            Verb::AddWindow(asked) => {
+                let what = asked.held_for.as_ref().map_or_else(plain, |queue| format!("for queue {queue}"));
+                other("calendar add", &format!("nodes {}", asked.nodes.join(", ")), what)
+            }
+            Verb::RemoveWindow { nodes, .. } => {
+                other("calendar remove", &format!("nodes {}", nodes.join(", ")), plain())
+            }
+            Verb::NoticeSpot { node, .. } => of_node("notice", node, ""),
+            Verb::Stop => other("down", "daemon", plain()),
+        }
+    }
+}
+
+/// Writes down what a peer did, or could not do.
+pub(crate) fn record(daemon: &Daemon, peer: &Peer, act: Act, ended: Ended) {
+    let at = daemon.clock.now();
+    let Act { verb, target, node, detail } = act;
+    let refused = ended.err();
+    if let (Some(node), None) = (&node, &refused) {
+        daemon.closed.change(verb, node, || ClosedBy {
+            user: peer.owner.name.clone(),
+            at,
+            reason: Some(detail.clone()).filter(|reason| !reason.is_empty()),
+        });
+    }
+    let view = AuditView {
+        at,
+        uid: peer.owner.uid,
+        user: peer.owner.name.clone(),
+        verb: verb.to_owned(),
+        target,
+        detail,
+        refused: refused.as_deref().map(cut),
+    };
+    tracing::info!(
+        by = view.user,
+        verb = view.verb,
+        target = view.target,
+        detail = view.detail,
+        refused = view.refused,
+        "a user acted"
+    );
+    daemon.recorder.audit(AuditRow { view, node: node.map(|node| node.to_string()) });
+}
+
+/// Who closed which nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Closed(Mutex<BTreeMap<NodeName, ClosedBy>>);
+
+impl Closed {
+    /// As the audit log says it, the oldest act first.
+    pub(crate) fn of(acts: Vec<AuditRow>) -> Self {
+        let closed = Self::default();
+        for AuditRow { view, node } in acts {
+            let Some(node) = node.and_then(|name| NodeName::new(name).ok()) else { continue };
+            let reason = Some(view.detail).filter(|reason| !reason.is_empty());
+            closed.change(&view.verb, &node, || ClosedBy { user: view.user, at: view.at, reason });
+        }
+        closed
+    }
+
+    fn change(&self, verb: &str, node: &NodeName, by: impl FnOnce() -> ClosedBy) {
+        let mut nodes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match verb {
+            "cordon" | "drain" | "notice" => {
+                nodes.insert(node.clone(), by());
+            }
+            "uncordon" => {
+                nodes.remove(node);
+            }
+            _ => {}
+        }
+    }
+
+    /// Says of each of these nodes that takes no work who closed it. One that the cluster file closes has nobody.
+    pub(crate) fn say(&self, views: &mut [NodeView]) {
+        let nodes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for view in views.iter_mut().filter(|view| view.admin != phalanx_model::Admin::Open) {
+            view.closed_by = nodes.get(&view.name).cloned();
+        }
+    }
+}
+
+fn name_of(job: &JobRef) -> String {
+    match job {
+        JobRef::Id(id) => id.to_string(),
+        JobRef::Tasks(id, tasks) => format!("{id}.{tasks}"),
+        JobRef::Name(name) => name.clone(),
+    }
+}
+
+fn updates(update: &JobUpdate) -> String {
+    let limit = update.time_limit_ms.map(|ms| format!("time limit {}", span(ms)));
+    let priority = update.priority.map(|priority| format!("priority {priority}"));
+    let queue = update.queue.as_ref().map(|queue| format!("queue {queue}"));
+    [limit, priority, queue].into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn number_or_auto(number: Option<u32>) -> String {
+    number.map_or_else(|| "auto".to_owned(), |number| number.to_string())
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(KEPT_CHARS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use phalanx_model::{JobId, Timestamp};
+
+    use super::*;
+
+    #[test]
+    fn acts_name_what_they_change_and_reads_are_none() {
+        let job = || JobRef::Id(JobId(7));
+        let acts = [
+            (Verb::Cancel { job: JobRef::parse("7.3-9") }, "cancel job 7.3-9: "),
+            (Verb::Scale { job: job(), replicas: None }, "scale job 7: auto"),
+            (
+                Verb::Update {
+                    job: job(),
+                    update: JobUpdate { time_limit_ms: Some(7_200_000), priority: Some(-3), queue: None },
+                },
+                "update job 7: time limit 2h, priority -3",
+            ),
+            (
+                Verb::Drain {
+                    node: NodeName::new("n1").unwrap(),
+                    by: Some(Timestamp(1)),
+                    reason: Some("broken fan".to_owned()),
+                },
+                "drain node n1: broken fan",
+            ),
+            (Verb::Stop, "down daemon: "),
+        ];
+        for (verb, said) in acts {
+            let Act { verb, target, detail, .. } = Act::of(&verb).unwrap();
+            assert_eq!(format!("{verb} {target}: {detail}"), said);
+        }
+        assert_eq!(Act::of(&Verb::Get { job: job() }), None);
+        let long = Verb::Cancel { job: JobRef::Name("x".repeat(10_000)) };
+        assert_eq!(Act::of(&long).unwrap().target.len(), "job ".len() + KEPT_CHARS);
+    }
+}
