@@ -5,6 +5,7 @@ mod known;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -33,6 +34,7 @@ use crate::history::HistoryError;
 use crate::launch::{self, make_dir};
 use crate::limits::{Limits, LimitsError, LimitsGiven, PendingBytes};
 use crate::losses;
+use crate::metrics::Metrics;
 use crate::notify::Notifier;
 use crate::orphans::{self, UnknownUse};
 use crate::queues::{self, QueuesError};
@@ -72,6 +74,8 @@ pub struct UpOptions {
     pub shim_exe: Option<PathBuf>,
     pub isolation: IsolationChoice,
     pub limits: LimitsGiven,
+    /// Where `/metrics` is served; a loopback address.
+    pub metrics: Option<SocketAddr>,
 }
 
 impl UpOptions {
@@ -85,6 +89,7 @@ impl UpOptions {
             shim_exe: None,
             isolation: IsolationChoice::Best,
             limits: LimitsGiven::default(),
+            metrics: None,
         }
     }
 }
@@ -99,6 +104,8 @@ pub enum UpError {
         "no thread can be started: {0}; the limit of the user or of the unit (`TasksMax`) may be reached"
     )]
     Thread(io::Error),
+    #[error("metrics cannot be served on {0}: {1}")]
+    Metrics(SocketAddr, io::Error),
     #[error("ranks cannot be put where `--cgroup` says: {0}")]
     Cgroup(io::Error),
     #[error(transparent)]
@@ -196,6 +203,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     let stop_signals = block_stop_signals();
 
     options.isolation.make_room().map_err(UpError::Cgroup)?;
+    let metrics = Metrics::open(options.metrics)?;
     let mut cluster = load_cluster(options)?;
     let given = options.queues.as_deref().map(queues::read).transpose()?;
     let limits = Limits::settle(paths, &options.limits)?;
@@ -223,17 +231,12 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         map: cluster.map.clone(),
         hands: tasks.clone(),
         recorder: recorder.clone(),
-        notifier: Notifier::start(
-            |notice| warn!(notice, "a notice was not delivered"),
-            paths,
-            exe.clone(),
-            options.isolation.clone(),
-            limits,
-        ),
+        notifier: notifier(options, exe.clone(), limits),
         meter: Meter::new(cluster.prices.clone(), records(&recovered)),
         pending: Arc::clone(&pending),
         epoch,
         clock: clock.clone(),
+        counts: metrics.counts.clone(),
     };
     let time = clock.clone();
     let (mut pump, engine) = Pump::new(Engine::new(epoch, config), journal, move || time.now(), world);
@@ -282,15 +285,21 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     for start in [upkeep::start, checkpoints::start, sessions::start, UnknownUse::watch] {
         start(&daemon).map_err(no_thread)?;
     }
+    metrics.serve(&daemon).map_err(no_thread)?;
     reconcile(&daemon);
 
     serve(&daemon)?;
-    let metrics = pumping.join().unwrap_or_default(); // It takes the process along if it panics.
+    let pumped = pumping.join().unwrap_or_default(); // It takes the process along if it panics.
     let _ = fs::remove_file(paths.socket());
     daemon.recorder.finish();
     daemon.clock.keep(paths);
-    info!(steps = metrics.steps, "stopped; jobs go on");
+    info!(steps = pumped.steps, "stopped; jobs go on");
     Ok(())
+}
+
+fn notifier(options: &UpOptions, exe: PathBuf, limits: Limits) -> Notifier {
+    let failed = |notice: &str| warn!(notice, "a notice was not delivered");
+    Notifier::start(failed, &options.paths, exe, options.isolation.clone(), limits)
 }
 
 /// From here on it answers.

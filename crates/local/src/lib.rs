@@ -22,6 +22,7 @@ mod launch;
 pub mod limits;
 mod logs;
 pub mod losses;
+mod metrics;
 mod notify;
 mod orphans;
 mod paths;

@@ -2,6 +2,7 @@
 
 mod again;
 mod calendar;
+mod nodes;
 mod queues;
 mod tasks;
 pub(crate) mod tell;
@@ -14,17 +15,14 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use phalanx_model::{Change, Gang, Input, Job, JobId, NodeName, SecretSource, Snapshot, Turn};
+use phalanx_model::{Change, Gang, Input, Job, JobId, SecretSource, Snapshot, Turn};
 use phalanx_shell::{Engine, PumpError};
 
 use crate::audit::{self, Act};
 use crate::daemon::Daemon;
 use crate::launch;
 use crate::logs::{self, Buffer, Follower};
-use crate::protocol::{
-    Answer, AuditFilter, AuditView, ErrorCode, ErrorView, EventView, JobFilter, JobRef, JobView, NodesView,
-    REASON_CHARS_MAX, Verb, WhyView,
-};
+use crate::protocol::{Answer, ErrorCode, ErrorView, EventView, JobFilter, JobRef, JobView, Verb, WhyView};
 use crate::server::{Peer, Reply};
 use crate::spot;
 use crate::unfit::unfit;
@@ -34,8 +32,6 @@ use crate::views;
 const LIST_PART: usize = 200;
 /// Jobs in one list.
 const LIST_MAX: u32 = 10_000;
-/// Lines of the audit log in one list.
-const AUDIT_MAX: u32 = 10_000;
 /// One secret's value.
 const SECRET_BYTES_MAX: usize = 1 << 20;
 /// A job as JSON: it stands in the journal, and in memory while it lives.
@@ -117,7 +113,7 @@ fn carry_out(daemon: &Arc<Daemon>, peer: &Peer, verb: Verb, reply: &mut Reply) -
         Verb::Terminal { job } => terminal::of_job(daemon, peer, &job)?,
         Verb::Exec { job, ask } => terminal::exec(daemon, peer, &job, &ask)?,
         Verb::Cancel { job } => cancel(daemon, peer, &job)?,
-        Verb::Nodes => nodes(daemon)?,
+        Verb::Nodes => nodes::list(daemon)?,
         Verb::Topology => {
             let map = daemon.map.clone();
             Answer::Topology(daemon.engine.look(move |e| views::topology(e, &map))?)
@@ -134,19 +130,10 @@ fn carry_out(daemon: &Arc<Daemon>, peer: &Peer, verb: Verb, reply: &mut Reply) -
         Verb::Scale { job, replicas } => turn::scale(daemon, peer, &job, replicas)?,
         Verb::Resize { job, size } => turn::resize(daemon, peer, &job, size)?,
         Verb::Tell { job, gang, news } => tell::tell(daemon, peer, &job, gang, news)?,
-        Verb::Audit { filter, limit } => Answer::Audit(list_audit(daemon, peer, filter, limit)?),
-        Verb::Cordon { node, reason } => {
-            check_reason(reason.as_deref())?;
-            on_node(daemon, peer, &node, |node| Input::NodeCordoned { node })?
-        }
-        Verb::Drain { node, by, reason } => {
-            check_reason(reason.as_deref())?;
-            match by {
-                None => on_node(daemon, peer, &node, |node| Input::DrainRequested { node })?,
-                Some(by) => calendar::drain_by(daemon, peer, &node, by)?,
-            }
-        }
-        Verb::Uncordon { node } => on_node(daemon, peer, &node, |node| Input::NodeUncordoned { node })?,
+        Verb::Audit { filter, limit } => nodes::audit(daemon, peer, &filter, limit)?,
+        Verb::Cordon { node, reason } => nodes::cordon(daemon, peer, &node, reason.as_deref())?,
+        Verb::Drain { node, by, reason } => nodes::drain(daemon, peer, &node, by, reason.as_deref())?,
+        Verb::Uncordon { node } => nodes::change(daemon, peer, &node, |node| Input::NodeUncordoned { node })?,
         Verb::Calendar => calendar::list(daemon)?,
         Verb::AddWindow(asked) => calendar::add(daemon, peer, asked)?,
         Verb::RemoveWindow { nodes, begins_at } => calendar::remove(daemon, peer, &nodes, begins_at)?,
@@ -167,38 +154,6 @@ fn carry_out(daemon: &Arc<Daemon>, peer: &Peer, verb: Verb, reply: &mut Reply) -
     };
     reply.send(&one)?;
     Ok(())
-}
-
-fn nodes(daemon: &Arc<Daemon>) -> Result<Answer, Failure> {
-    let shared = Arc::clone(daemon);
-    let mut nodes = daemon.engine.look(move |engine| views::nodes(engine, &shared.unknown))?;
-    daemon.closed.say(&mut nodes);
-    Ok(Answer::Nodes(NodesView {
-        nodes,
-        isolation: daemon.isolation.clone(),
-        notes: daemon.notes.clone(),
-        warnings: daemon.warnings(),
-    }))
-}
-
-/// What a peer may see of the audit log, oldest first.
-fn list_audit(
-    daemon: &Daemon,
-    peer: &Peer,
-    filter: AuditFilter,
-    limit: u32,
-) -> Result<Vec<AuditView>, Failure> {
-    let uid = (!peer.is_operator).then_some(peer.owner.uid);
-    daemon.recorder.audits(uid, &filter, limit.min(AUDIT_MAX)).map_err(unreadable)
-}
-
-fn check_reason(reason: Option<&str>) -> Result<(), Failure> {
-    let length = reason.map_or(0, |reason| reason.chars().count());
-    if length <= REASON_CHARS_MAX {
-        return Ok(());
-    }
-    let message = format!("the reason has {length} characters, at most {REASON_CHARS_MAX} are kept");
-    Err(refuse(ErrorCode::BadRequest, message, "shorten it, or name a ticket"))
 }
 
 fn operator(peer: &Peer) -> Result<(), Failure> {
@@ -494,35 +449,6 @@ fn clear_name(daemon: &Daemon, peer: &Peer, name: &str, view: &JobView) -> Resul
         return Err(refuse(ErrorCode::BadRequest, message, "give the number of the one that is meant"));
     }
     Ok(())
-}
-
-fn on_node(
-    daemon: &Daemon,
-    peer: &Peer,
-    node: &NodeName,
-    fact: impl FnOnce(NodeName) -> Input,
-) -> Result<Answer, Failure> {
-    operator(peer)?;
-    known_node(daemon, node)?;
-    let fact = fact(node.clone());
-    let detail = match &fact {
-        Input::NodeCordoned { .. } => format!("{node} takes no new work"),
-        Input::DrainRequested { .. } => {
-            format!("{node} takes no new work, and what runs there is moved away")
-        }
-        _ => format!("{node} takes work"),
-    };
-    daemon.engine.request(vec![fact], |_, _| ())?;
-    Ok(Answer::Done { detail })
-}
-
-fn known_node(daemon: &Daemon, node: &NodeName) -> Result<(), Failure> {
-    let names: Vec<String> = daemon.engine.look(|e| e.nodes().map(|n| n.name.to_string()).collect())?;
-    if names.iter().any(|name| name == node.as_str()) {
-        return Ok(());
-    }
-    let hint = format!("nodes are {}", names.join(", "));
-    Err(refuse(ErrorCode::NotFound, format!("no node {node}"), hint))
 }
 
 struct Wanted {

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 use phalanx_model::show::count;
 use phalanx_model::{
@@ -17,6 +18,7 @@ use crate::hands::Task;
 use crate::launch::{self, Start};
 use crate::limits::PendingBytes;
 use crate::losses;
+use crate::metrics::Counts;
 use crate::notify::{Notice, Notifier};
 use crate::protocol::EventView;
 use crate::record::Recorder;
@@ -38,6 +40,7 @@ pub(crate) struct LocalWorld {
     /// The last that was written down.
     pub(crate) epoch: Epoch,
     pub(crate) clock: Clock,
+    pub(crate) counts: Counts,
 }
 
 impl World for LocalWorld {
@@ -84,6 +87,7 @@ impl World for LocalWorld {
         let mut unstarted: BTreeMap<(JobId, &str), u64> = BTreeMap::new();
         for change in changes {
             self.measure(now, change, engine);
+            self.counts.changed(change);
             gangs.extend(gang_of(change));
             if let Change::GangFinished { gang, ending } = change {
                 touched.insert(gang.job);
@@ -117,6 +121,10 @@ impl World for LocalWorld {
             let job = engine.job(view.id);
             self.recorder.job(view, job);
         }
+    }
+
+    fn stepped(&mut self, took: Duration, _: usize, _: usize) {
+        self.counts.stepped(took);
     }
 
     fn warn(&mut self, message: &str) {

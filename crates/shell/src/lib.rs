@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod ask;
+pub mod http;
 pub mod log;
 mod pump;
 mod recover;

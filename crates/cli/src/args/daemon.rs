@@ -1,5 +1,6 @@
 //! The daemon of one machine.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
@@ -23,6 +24,9 @@ pub(crate) struct Up {
     /// [default: below the daemon's own].
     #[arg(long, value_name = "PATH", env = "PHALANX_CGROUP")]
     pub(crate) cgroup: Option<PathBuf>,
+    /// Serve `/metrics` for Prometheus on this loopback address: `127.0.0.1:9464` [default: nowhere].
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics: Option<SocketAddr>,
     #[command(flatten)]
     pub(crate) limits: Limits,
     #[command(flatten)]

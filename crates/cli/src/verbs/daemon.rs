@@ -40,10 +40,10 @@ pub(super) fn up(session: &Session, up: Up) -> Result<ExitCode, Failure> {
         nix::unistd::setsid().map_err(|e| Failure::internal(format!("cannot leave the terminal: {e}")))?;
     }
     begin_log(session, &up);
-    let Up { cluster, queues, found, limits, cgroup, .. } = up;
+    let Up { cluster, queues, found, limits, cgroup, metrics, .. } = up;
     let (limits, isolation) = (limits.given(), cgroup.map_or(IsolationChoice::Best, IsolationChoice::In));
-    let options =
-        UpOptions { cluster, queues, found, limits, isolation, ..UpOptions::new(session.paths.clone()) };
+    let paths = session.paths.clone();
+    let options = UpOptions { cluster, queues, found, limits, isolation, metrics, ..UpOptions::new(paths) };
     phalanx_local::daemon::up(&options).map_err(|e| failure(&e))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -79,7 +79,7 @@ fn failure(error: &UpError) -> Failure {
         UpError::Cgroup(_) => {
             Failure::unavailable(message, "`systemctl start phalanx-ranks` makes that of the unit")
         }
-        UpError::Limits(_) => Failure::usage(message, ""),
+        UpError::Limits(_) | UpError::Metrics(..) => Failure::usage(message, ""),
         UpError::Journal(_) | UpError::History(_) | UpError::Thread(_) => {
             Failure::unavailable(message, "nothing was changed")
         }
@@ -133,6 +133,9 @@ fn spawn(session: &Session, up: &Up, log: File) -> Result<Child, Failure> {
     command.arg("up").arg("--__detached").arg("--state").arg(session.paths.root());
     if let Some(cgroup) = &up.cgroup {
         command.arg("--cgroup").arg(cgroup);
+    }
+    if let Some(at) = &up.metrics {
+        command.arg(format!("--metrics={at}"));
     }
     for (flag, file) in [("--cluster", &up.cluster), ("--queues", &up.queues)] {
         if let Some(file) = file {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
-use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
+use axum::http::StatusCode;
 use axum::routing::get;
+use phalanx_shell::http;
 use prometheus_client::registry::Registry;
 
 use super::pulse::Pulse;
@@ -29,15 +29,7 @@ pub(super) async fn serve_pulse(
     pulse: Pulse,
 ) -> std::io::Result<()> {
     let registry = Arc::new(registry);
-    let metrics = move || async move {
-        let mut text = String::new();
-        let code = match prometheus_client::encoding::text::encode(&mut text, &registry) {
-            Ok(()) => StatusCode::OK,
-            Err(_) => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-        (code, [(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response()
-    };
+    let metrics = move || async move { http::exposition(&registry) };
     let ready = move || async move {
         match is_ready.load(Ordering::Acquire) {
             true => (StatusCode::OK, "ok\n"),
@@ -56,5 +48,5 @@ pub(super) async fn serve_pulse(
         .route("/metrics", get(metrics));
     let listener = tokio::net::TcpListener::bind(at).await?;
     tracing::info!(address = %listener.local_addr()?, "serves /healthz, /readyz and /metrics");
-    axum::serve(listener, routes).await
+    http::serve(listener, routes).await
 }

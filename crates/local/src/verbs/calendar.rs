@@ -8,7 +8,8 @@ use phalanx_model::{DomainName, Input, LevelName, NodeName, QueueName, Timestamp
 use phalanx_shell::Engine;
 use phalanx_spec::pattern::NamePattern;
 
-use super::{Failure, known_node, operator, refuse, turn};
+use super::nodes::known;
+use super::{Failure, operator, refuse, turn};
 use crate::daemon::Daemon;
 use crate::protocol::{Answer, ErrorCode, WindowAsk};
 use crate::server::Peer;
@@ -99,7 +100,7 @@ pub(super) fn drain_by(
     by: Timestamp,
 ) -> Result<Answer, Failure> {
     operator(peer)?;
-    known_node(daemon, node)?;
+    known(daemon, node)?;
     let by = daemon.clock.of_wall(by);
     let now = daemon.clock.now();
     if by <= now {
@@ -122,7 +123,7 @@ pub(super) fn notice(
     in_ms: Option<u64>,
 ) -> Result<Answer, Failure> {
     operator(peer)?;
-    known_node(daemon, node)?;
+    known(daemon, node)?;
     let wanted = node.clone();
     let usual = daemon.engine.look(move |e| e.nodes().find(|n| n.name == wanted).and_then(|n| n.spot))?;
     let usual = usual.map(|spot| spot.notice_ms).filter(|ms| *ms > 0);

@@ -1,0 +1,100 @@
+//! Nodes, and who closed them.
+
+use std::sync::Arc;
+
+use phalanx_model::{Input, NodeName, Timestamp};
+
+use super::{Failure, calendar, operator, refuse, unreadable};
+use crate::daemon::Daemon;
+use crate::protocol::{Answer, AuditFilter, ErrorCode, NodesView, REASON_CHARS_MAX};
+use crate::server::Peer;
+use crate::views;
+
+/// Lines of the audit log in one list.
+const AUDIT_MAX: u32 = 10_000;
+
+pub(super) fn list(daemon: &Arc<Daemon>) -> Result<Answer, Failure> {
+    let shared = Arc::clone(daemon);
+    let mut nodes = daemon.engine.look(move |engine| views::nodes(engine, &shared.unknown))?;
+    daemon.closed.say(&mut nodes);
+    Ok(Answer::Nodes(NodesView {
+        nodes,
+        isolation: daemon.isolation.clone(),
+        notes: daemon.notes.clone(),
+        warnings: daemon.warnings(),
+    }))
+}
+
+pub(super) fn cordon(
+    daemon: &Daemon,
+    peer: &Peer,
+    node: &NodeName,
+    reason: Option<&str>,
+) -> Result<Answer, Failure> {
+    check_reason(reason)?;
+    change(daemon, peer, node, |node| Input::NodeCordoned { node })
+}
+
+/// Now, or by a time.
+pub(super) fn drain(
+    daemon: &Daemon,
+    peer: &Peer,
+    node: &NodeName,
+    by: Option<Timestamp>,
+    reason: Option<&str>,
+) -> Result<Answer, Failure> {
+    check_reason(reason)?;
+    match by {
+        None => change(daemon, peer, node, |node| Input::DrainRequested { node }),
+        Some(by) => calendar::drain_by(daemon, peer, node, by),
+    }
+}
+
+pub(super) fn change(
+    daemon: &Daemon,
+    peer: &Peer,
+    node: &NodeName,
+    fact: impl FnOnce(NodeName) -> Input,
+) -> Result<Answer, Failure> {
+    operator(peer)?;
+    known(daemon, node)?;
+    let fact = fact(node.clone());
+    let detail = match &fact {
+        Input::NodeCordoned { .. } => format!("{node} takes no new work"),
+        Input::DrainRequested { .. } => {
+            format!("{node} takes no new work, and what runs there is moved away")
+        }
+        _ => format!("{node} takes work"),
+    };
+    daemon.engine.request(vec![fact], |_, _| ())?;
+    Ok(Answer::Done { detail })
+}
+
+pub(super) fn known(daemon: &Daemon, node: &NodeName) -> Result<(), Failure> {
+    let names: Vec<String> = daemon.engine.look(|e| e.nodes().map(|n| n.name.to_string()).collect())?;
+    if names.iter().any(|name| name == node.as_str()) {
+        return Ok(());
+    }
+    let hint = format!("nodes are {}", names.join(", "));
+    Err(refuse(ErrorCode::NotFound, format!("no node {node}"), hint))
+}
+
+fn check_reason(reason: Option<&str>) -> Result<(), Failure> {
+    let length = reason.map_or(0, |reason| reason.chars().count());
+    if length <= REASON_CHARS_MAX {
+        return Ok(());
+    }
+    let message = format!("the reason has {length} characters, at most {REASON_CHARS_MAX} are kept");
+    Err(refuse(ErrorCode::BadRequest, message, "shorten it, or name a ticket"))
+}
+
+/// What a peer may see of the audit log, oldest first.
+pub(super) fn audit(
+    daemon: &Daemon,
+    peer: &Peer,
+    filter: &AuditFilter,
+    limit: u32,
+) -> Result<Answer, Failure> {
+    let uid = (!peer.is_operator).then_some(peer.owner.uid);
+    Ok(Answer::Audit(daemon.recorder.audits(uid, filter, limit.min(AUDIT_MAX)).map_err(unreadable)?))
+}

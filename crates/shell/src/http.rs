@@ -1,0 +1,85 @@
+//! HTTP for people and their monitoring: a bounded server, and `/metrics` in the OpenMetrics text format.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use hyper::server::conn::http1::Builder;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+
+/// Connections that are served at a time; others wait.
+const CONNECTIONS_MAX: usize = 64;
+/// How long a client may take for the head of a request, and may be idle between two.
+const HEAD: Duration = Duration::from_secs(5);
+/// How long a connection may last: a client that reads slowly holds its place no longer.
+const CONNECTION: Duration = Duration::from_secs(60);
+/// How long the server waits if the process has no descriptors left.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves these routes until the task ends. No client holds a place for longer than a minute.
+///
+/// # Errors
+/// Never while the listener lives; failures to accept are tried again.
+pub async fn serve(listener: TcpListener, routes: Router) -> io::Result<()> {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let place = Arc::clone(&places).acquire_owned().await.map_err(io::Error::other)?;
+        let Ok((stream, _)) = listener.accept().await else {
+            sleep(PAUSE).await;
+            continue;
+        };
+        let service = TowerToHyperService::new(routes.clone());
+        tokio::spawn(async move {
+            let mut server = Builder::new();
+            server.timer(TokioTimer::new()).header_read_timeout(HEAD);
+            // A client that breaks off is its own affair.
+            let _ = timeout(CONNECTION, server.serve_connection(TokioIo::new(stream), service)).await;
+            drop(place);
+        });
+    }
+}
+
+/// The metrics of a registry as a response.
+#[must_use]
+pub fn exposition(registry: &Registry) -> Response {
+    const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let mut text = String::new();
+    let code = match prometheus_client::encoding::text::encode(&mut text, registry) {
+        Ok(()) => StatusCode::OK,
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    (code, [(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn silent_clients_lose_their_places_to_others() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        tokio::spawn(serve(listener, Router::new().route("/", get(|| async { "here" }))));
+        let mut silent = Vec::new();
+        for _ in 0..CONNECTIONS_MAX {
+            silent.push(TcpStream::connect(at).await.unwrap());
+        }
+        let mut client = TcpStream::connect(at).await.unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        timeout(100 * HEAD, client.read_to_string(&mut answer)).await.unwrap().unwrap();
+        assert!(answer.ends_with("here"), "{answer}");
+    }
+}
