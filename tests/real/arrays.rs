@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use phalanx_local::client::ask;
-use phalanx_local::protocol::{Answer, ArrayView, JobFilter, JobRef, JobView, Verb};
+use phalanx_local::protocol::{Answer, ArrayView, JobFilter, JobRef, JobView, LogAsk, Verb};
 use phalanx_model::{Array, Ending, Job, JobId, JobUpdate, Phase, Tasks};
 
 use crate::support::{Bench, NODE_OF_8, eventually, refused, shell};
@@ -30,7 +30,7 @@ fn array_of(view: &JobView) -> ArrayView {
 }
 
 fn lines(bench: &Bench, job: JobRef) -> Vec<(Option<u32>, String)> {
-    let verb = Verb::Logs { job, rank: None, attempt: None, tail: None, follow: false };
+    let verb = Verb::Logs { job, ask: LogAsk::default() };
     let line = |answer| match answer {
         Ok(Answer::Log { task, line, .. }) => Some((task, line)),
         Ok(Answer::End) => None,

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::process::Command;
 
 use phalanx_local::client::ask;
-use phalanx_local::protocol::{Answer, JobRef, Verb};
+use phalanx_local::protocol::{Answer, JobRef, LogAsk, Verb};
 use phalanx_model::{JobName, LaunchKind};
 
 use crate::support::{Bench, NOBODY, NODE_OF_8, env, gang, is_root, refused, shell, until};
@@ -219,7 +219,7 @@ fn followers_of_lines_without_an_end_take_no_memory() {
         (0..RANKS).all(|rank| length(rank) > LINE_BYTES)
     });
     let before = resident(bench.daemon_pid());
-    let follow = Verb::Logs { job: JobRef::Id(id), rank: None, attempt: None, tail: None, follow: true };
+    let follow = Verb::Logs { job: JobRef::Id(id), ask: LogAsk { follow: true, ..LogAsk::default() } };
     let follower = || {
         let mut answers = ask(&bench.paths.socket(), follow.clone()).unwrap();
         for _ in 0..RANKS {

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use phalanx_local::protocol::{
-    Answer, AuditFilter, AuditView, ErrorCode, JobFilter, JobRef, Verb, WindowAsk,
+    Answer, AuditFilter, AuditView, ErrorCode, JobFilter, JobRef, LogAsk, Verb, WindowAsk,
 };
 use phalanx_model::{Job, JobId, NodeName, SecretSource, Timestamp};
 
@@ -57,7 +57,7 @@ fn another_user_may_look_and_not_touch() {
     bench.await_state(id, "running");
     let job = || JobRef::Id(id);
     let node = || NodeName::new("n1").unwrap();
-    let logs = Verb::Logs { job: job(), rank: None, attempt: None, tail: None, follow: false };
+    let logs = Verb::Logs { job: job(), ask: LogAsk::default() };
     let verbs = [
         Verb::Cancel { job: job() },
         logs,

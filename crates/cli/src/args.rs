@@ -556,6 +556,12 @@ pub(crate) struct Logs {
     /// Only the last lines of each rank.
     #[arg(long, value_name = "N")]
     pub(crate) tail: Option<u32>,
+    /// Only lines of this time or later: `10m` ago, or `2026-12-01T08:00Z`.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<String>,
+    /// Print each line with the time when it was written, to a second.
+    #[arg(short, long)]
+    pub(crate) timestamps: bool,
 }
 
 #[derive(Debug, Args)]

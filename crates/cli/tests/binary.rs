@@ -39,7 +39,12 @@ fn world(verb: &Verb) -> Vec<Answer> {
         Verb::Get { .. } => vec![Answer::Job(Box::new(views::running()))],
         Verb::Why { job: JobRef::Id(JobId(7)) } => vec![Answer::Why(views::why_preempted())],
         Verb::Why { .. } => vec![Answer::Why(views::why())],
-        Verb::Logs { .. } => vec![line(0, "zero"), line(1, "one"), Answer::End],
+        Verb::Logs { ask, .. } => {
+            let at = ask.timestamps.then_some(views::NOW);
+            let line =
+                |rank, line: &str| Answer::Log { task: None, rank, attempt: 1, at, line: line.to_owned() };
+            vec![line(0, "zero"), line(1, "one"), Answer::End]
+        }
         Verb::Nodes => vec![Answer::Nodes(views::nodes())],
         Verb::Topology => vec![Answer::Topology(views::topology())],
         Verb::Queues => vec![Answer::Queues(views::queues())],
@@ -78,7 +83,7 @@ fn world(verb: &Verb) -> Vec<Answer> {
 }
 
 fn line(rank: u32, line: &str) -> Answer {
-    Answer::Log { task: None, rank, attempt: 1, line: line.to_owned() }
+    Answer::Log { task: None, rank, attempt: 1, at: None, line: line.to_owned() }
 }
 
 fn event(what: &str) -> Answer {
@@ -368,6 +373,8 @@ fn logs_name_the_rank_where_there_are_several() {
     let fake = Fake::start(world);
     assert_eq!(fake.run("logs 3").out, "[0] zero\n[1] one\n");
     assert_eq!(fake.run("logs 3 --rank 0").out, "zero\none\n");
+    let timed = fake.run("logs 3 --since 10m --timestamps --rank 0");
+    assert_eq!(timed.out, "2026-11-21 12:00:00 zero\n2026-11-21 12:00:00 one\n");
     let run = fake.run("logs 3 -o json");
     let first: Value = serde_json::from_str(run.out.lines().next().unwrap()).unwrap();
     assert_eq!((&first["kind"], &first["log"]["line"]), (&"Log".into(), &"zero".into()));

@@ -230,6 +230,8 @@ fn the_output_is_followed(cluster: &Cluster) {
     }
     assert_eq!(cluster.done(ADA, "logs train"), "epoch 1\nepoch 2\n");
     assert_eq!(cluster.done(ADA, "logs train --tail=1 --rank=1"), "epoch 2\n");
+    // kwok knows no times of lines; what is older than it says is not printed.
+    assert_eq!(cluster.done(ADA, "logs train --since 1s"), "");
     let none = cluster.run(ADA, "logs waits");
     assert_eq!(none.code, NOT_FOUND, "{}", none.err);
     assert!(none.err.contains("no such instance"), "{}", none.err);

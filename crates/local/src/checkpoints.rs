@@ -1,5 +1,5 @@
 //! Ranks that touch the file named by `PHALANX_CHECKPOINTED` say that their gang saved its work. The files are looked at
-//! once a second; what counts is when they were touched.
+//! once a second; what counts is when they were touched. How much output ranks have written is noted at the same time.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use phalanx_model::{GangId, Input, Timestamp};
+use phalanx_shell::unix_now;
 
 use crate::Paths;
 use crate::clock::written_at;
 use crate::daemon::Daemon;
 use crate::env::CHECKPOINTED;
+use crate::logs::times::Sampler;
 
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -19,8 +21,12 @@ const EVERY: Duration = Duration::from_secs(1);
 type Watched = BTreeMap<(GangId, u32), Timestamp>;
 
 pub(crate) fn start(daemon: &Arc<Daemon>) -> io::Result<()> {
-    let mut watched = Watched::new();
-    Daemon::watch(daemon, "checkpoints", EVERY, move |daemon| look(daemon, &mut watched))
+    let (mut watched, mut output) = (Watched::new(), Sampler::default());
+    Daemon::watch(daemon, "attempts", EVERY, move |daemon| {
+        let goes_on = look(daemon, &mut watched);
+        output.look(&daemon.paths, unix_now(), watched.keys().copied());
+        goes_on
+    })
 }
 
 /// Attempts that ended since the last look are looked at once more: a gang saves its work when it has to make way.

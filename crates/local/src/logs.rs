@@ -9,10 +9,14 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::unistd::{Whence, lseek};
-use phalanx_model::{JobId, MemberId};
+use phalanx_model::{JobId, MemberId, Timestamp};
 use phalanx_node::output;
 
 use crate::Paths;
+
+pub(crate) mod times;
+
+use times::Times;
 
 /// How often a followed log is looked at.
 const FOLLOW: Duration = Duration::from_millis(100);
@@ -93,6 +97,9 @@ impl Buffer {
 pub(crate) struct Follower {
     log: Log,
     tail: Option<u32>,
+    since: Option<Timestamp>,
+    /// Lines are said with their times.
+    is_timed: bool,
     /// Where the next line begins.
     at: u64,
     /// How long the file was at the last look.
@@ -102,8 +109,8 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    pub(crate) fn new(log: Log, tail: Option<u32>) -> Self {
-        Self { log, tail, at: 0, length: 0, cut: 0 }
+    pub(crate) fn new(log: Log, tail: Option<u32>, since: Option<Timestamp>, is_timed: bool) -> Self {
+        Self { log, tail, since, is_timed, at: 0, length: 0, cut: 0 }
     }
 
     pub(crate) const fn member(&self) -> MemberId {
@@ -115,7 +122,7 @@ impl Follower {
         &mut self,
         last: bool,
         Buffer(buffer): &mut Buffer,
-        mut each: impl FnMut(&str) -> io::Result<()>,
+        mut each: impl FnMut(Option<Timestamp>, &str) -> io::Result<()>,
     ) -> io::Result<()> {
         let length = fs::metadata(&self.log.path).map_or(0, |meta| meta.len());
         if length == self.length && !last {
@@ -126,6 +133,17 @@ impl Follower {
         if let Some(tail) = self.tail.take() {
             self.at = tail_begins(&file, length, tail, buffer)?;
         }
+        let times = if self.is_timed || self.since.is_some() {
+            Times::read(&self.log.path)
+        } else {
+            Times::default()
+        };
+        if let Some(since) = self.since.take() {
+            let before = times.length_before(since).min(length);
+            self.at = self.at.max(line_begins(&file, before, buffer)?);
+        }
+        let time = |end: u64, is_timed: bool| if is_timed { times.of(end) } else { None };
+        let mut each = |end: u64, is_timed: bool, line: &str| each(time(end, is_timed), line);
         loop {
             self.skip_cut(&file, buffer, &mut each)?;
             self.skip_hole(&file, &mut each)?;
@@ -134,16 +152,17 @@ impl Follower {
                 continue; // It was cut meanwhile: what was read may be a hole.
             }
             let read = buffer.get(..got).unwrap_or_default();
-            let mut taken = 0;
+            let mut taken: u64 = 0;
             for line in read.split_inclusive(|byte| *byte == b'\n') {
                 let is_whole = line.last() == Some(&b'\n');
                 let is_last = last && got < LINE_BYTES_MAX;
                 if is_whole || is_last || line.len() == LINE_BYTES_MAX {
-                    each(String::from_utf8_lossy(line).trim_end_matches(['\n', '\r']))?;
-                    taken += line.len();
+                    taken += line.len() as u64;
+                    let end = self.at.saturating_add(taken);
+                    each(end, self.is_timed, String::from_utf8_lossy(line).trim_end_matches(['\n', '\r']))?;
                 }
             }
-            self.at = self.at.saturating_add(taken as u64);
+            self.at = self.at.saturating_add(taken);
             if taken == 0 {
                 return Ok(());
             }
@@ -155,7 +174,7 @@ impl Follower {
         &mut self,
         file: &File,
         buffer: &mut [u8],
-        each: &mut impl FnMut(&str) -> io::Result<()>,
+        each: &mut impl FnMut(u64, bool, &str) -> io::Result<()>,
     ) -> io::Result<()> {
         let cut = output::cut_bytes(&self.log.path);
         if cut <= self.cut {
@@ -170,11 +189,15 @@ impl Follower {
         let got = file.read_at(buffer, cut)?;
         let rest = buffer.get(..got).and_then(|read| read.iter().position(|byte| *byte == b'\n'));
         self.at = cut.saturating_add(rest.map_or(0, |newline| newline as u64 + 1));
-        each(&format!("[phalanx: {bytes} bytes of output were cut here]"))
+        each(self.at, self.is_timed, &format!("[phalanx: {bytes} bytes of output were cut here]"))
     }
 
     /// Goes behind a part of the file that was never written: a rank can make its file as long as it likes.
-    fn skip_hole(&mut self, file: &File, each: &mut impl FnMut(&str) -> io::Result<()>) -> io::Result<()> {
+    fn skip_hole(
+        &mut self,
+        file: &File,
+        each: &mut impl FnMut(u64, bool, &str) -> io::Result<()>,
+    ) -> io::Result<()> {
         let Ok(at) = i64::try_from(self.at) else { return Ok(()) };
         let data = match lseek(file, at, Whence::SeekData) {
             Ok(data) => u64::try_from(data).unwrap_or(self.at),
@@ -187,12 +210,32 @@ impl Follower {
         }
         let bytes = data.saturating_sub(self.at);
         self.at = data;
-        each(&format!("[phalanx: {bytes} bytes here were never written]"))
+        each(self.at, self.is_timed, &format!("[phalanx: {bytes} bytes here were never written]"))
     }
 
     pub(crate) fn pause() {
         sleep(FOLLOW);
     }
+}
+
+/// Where the first line begins that ends behind `at`.
+fn line_begins(file: &File, at: u64, buffer: &mut [u8]) -> io::Result<u64> {
+    let mut end = at;
+    while end > 0 {
+        let from = end.saturating_sub(buffer.len() as u64);
+        let size = usize::try_from(end - from).unwrap_or(buffer.len());
+        let chunk = buffer.get_mut(..size).unwrap_or_default();
+        file.read_exact_at(chunk, from)?;
+        if let Some(newline) = chunk.iter().rposition(|byte| *byte == b'\n') {
+            return Ok(from.saturating_add(newline as u64).saturating_add(1));
+        }
+        // A line that is longer than is read in one go comes in parts anyway.
+        if at - from >= LINE_BYTES_MAX as u64 {
+            return Ok(from);
+        }
+        end = from;
+    }
+    Ok(0)
 }
 
 /// Where the last `lines` lines begin, at most so far before the end.

@@ -21,7 +21,7 @@ use phalanx_spec::quantity::format_micro;
 use serde::{Deserialize, Serialize};
 
 pub use array::{ArrayView, JobRef};
-pub use asks::{BoostAsk, News, WindowAsk};
+pub use asks::{BoostAsk, LogAsk, News, WindowAsk};
 pub use audit::{AuditFilter, AuditView, ClosedBy, REASON_CHARS_MAX};
 pub use cluster::{
     HeldView, NodeView, NodesView, QueueDetailView, QueueView, TopologyView, WaitingView, WindowKind,
@@ -75,10 +75,8 @@ pub enum Verb {
     /// Streams [`Answer::Log`] lines, then [`Answer::End`].
     Logs {
         job: JobRef,
-        rank: Option<u32>,
-        attempt: Option<u32>,
-        tail: Option<u32>,
-        follow: bool,
+        #[serde(flatten)]
+        ask: LogAsk,
     },
     /// Streams [`Answer::Event`] lines until the job has finished, then [`Answer::Job`].
     Follow {
@@ -227,6 +225,9 @@ pub enum Answer {
         task: Option<u32>,
         rank: u32,
         attempt: u32,
+        /// When it was written, to a second, by the wall clock; only if it was asked for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<Timestamp>,
         line: String,
     },
     Event {

@@ -22,7 +22,9 @@ use crate::audit::{self, Act};
 use crate::daemon::Daemon;
 use crate::launch;
 use crate::logs::{self, Buffer, Follower};
-use crate::protocol::{Answer, ErrorCode, ErrorView, EventView, JobFilter, JobRef, JobView, Verb, WhyView};
+use crate::protocol::{
+    Answer, ErrorCode, ErrorView, EventView, JobFilter, JobRef, JobView, LogAsk, Verb, WhyView,
+};
 use crate::server::{Peer, Reply};
 use crate::spot;
 use crate::unfit::unfit;
@@ -105,9 +107,7 @@ fn carry_out(daemon: &Arc<Daemon>, peer: &Peer, verb: Verb, reply: &mut Reply) -
         }
         Verb::Get { job } => Answer::Job(Box::new(get(daemon, peer, &job)?)),
         Verb::Why { job } => why(daemon, peer, &job)?,
-        Verb::Logs { job, rank, attempt, tail, follow } => {
-            return stream_logs(daemon, peer, &job, &Wanted { rank, attempt, tail, follow }, reply);
-        }
+        Verb::Logs { job, ask } => return stream_logs(daemon, peer, &job, &ask, reply),
         Verb::Follow { job } => return follow_job(daemon, peer, &job, reply),
         Verb::Wait { jobs } => return wait::wait(daemon, peer, jobs, reply),
         Verb::Terminal { job } => terminal::of_job(daemon, peer, &job)?,
@@ -451,19 +451,12 @@ fn clear_name(daemon: &Daemon, peer: &Peer, name: &str, view: &JobView) -> Resul
     Ok(())
 }
 
-struct Wanted {
-    rank: Option<u32>,
-    attempt: Option<u32>,
-    tail: Option<u32>,
-    follow: bool,
-}
-
 /// Lines of the newest attempt, and when that is followed by another, of that one.
 fn stream_logs(
     daemon: &Arc<Daemon>,
     peer: &Peer,
     wanted: &JobRef,
-    what: &Wanted,
+    what: &LogAsk,
     reply: &mut Reply,
 ) -> Result<(), Failure> {
     let view = own(daemon, peer, wanted)?;
@@ -472,7 +465,7 @@ fn stream_logs(
     let is_wanted = |index: u32| tasks::is_named(wanted.tasks(), number(index));
     let mut followers: Vec<Follower> = Vec::new();
     let mut buffer = Buffer::new();
-    let mut tail = what.tail;
+    let (mut tail, mut since) = (what.tail, what.since);
     loop {
         // Looked at before the logs, so that nothing written before the end is missed.
         let over = !what.follow || ended(daemon, id)?;
@@ -488,14 +481,14 @@ fn stream_logs(
         }
         for log in found {
             if !followers.iter().any(|f| f.member() == log.member) {
-                followers.push(Follower::new(log, tail));
+                followers.push(Follower::new(log, tail, since, what.timestamps));
             }
         }
         for follower in &mut followers {
             let member = follower.member();
-            follower.lines(over, &mut buffer, |line| {
+            follower.lines(over, &mut buffer, |at, line| {
                 let (rank, attempt, line) = (member.rank, member.attempt, line.to_owned());
-                reply.send(&Answer::Log { task: number(member.gang.index), rank, attempt, line })
+                reply.send(&Answer::Log { task: number(member.gang.index), rank, attempt, at, line })
             })?;
         }
         reply.flush()?;
@@ -507,7 +500,7 @@ fn stream_logs(
             return Ok(());
         }
         // What appears from now on is wanted from its beginning.
-        tail = None;
+        (tail, since) = (None, None);
         Follower::pause();
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use phalanx_local::Paths;
 use phalanx_local::client::{ClientError, ask, ask_once};
-use phalanx_local::protocol::{Answer, JobRef, JobView, Verb};
+use phalanx_local::protocol::{Answer, JobRef, JobView, LogAsk, Verb};
 use phalanx_model::{Job, JobId};
 
 use super::processes::{member_dirs, signal, spawned_pids, tokens};
@@ -274,7 +274,7 @@ impl Bench {
 
     /// All output of a job's newest attempt, rank by rank.
     pub(crate) fn logs(&self, id: JobId) -> Vec<(u32, String)> {
-        let verb = Verb::Logs { job: JobRef::Id(id), rank: None, attempt: None, tail: None, follow: false };
+        let verb = Verb::Logs { job: JobRef::Id(id), ask: LogAsk::default() };
         let line = |answer| match answer {
             Ok(Answer::Log { rank, line, .. }) => (rank, line),
             other => panic!("{other:?}"),

@@ -12,7 +12,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use nix::sys::signal::{SigSet, Signal};
 use phalanx_local::client::{self, ClientError};
-use phalanx_local::protocol::{Answer, JobRef, JobView, Verb as Ask};
+use phalanx_local::protocol::{Answer, JobRef, JobView, LogAsk, Verb as Ask};
 use phalanx_model::{Ending, JobId};
 
 use super::{Session, jobs, logs};
@@ -339,9 +339,9 @@ fn follow_logs(socket: PathBuf, job: JobId, tell: Sender<Happening>) {
             || {
                 let mut again = told.clone();
                 let verb =
-                    Ask::Logs { job: JobRef::Id(job), rank: None, attempt: None, tail: None, follow: true };
+                    Ask::Logs { job: JobRef::Id(job), ask: LogAsk { follow: true, ..LogAsk::default() } };
                 for answer in client::ask(&socket, verb)? {
-                    let Answer::Log { task, rank, attempt, line } = answer? else { continue };
+                    let Answer::Log { task, rank, attempt, line, .. } = answer? else { continue };
                     match again.get_mut(&(task, attempt, rank)).filter(|left| **left > 0) {
                         Some(left) => *left -= 1,
                         None => {

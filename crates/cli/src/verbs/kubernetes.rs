@@ -5,16 +5,17 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use phalanx_kube::submit::{Launch, Refused, Trainer, Work, of_job};
-use phalanx_kube::user::{Cluster, JobView, UserError};
+use phalanx_kube::user::{Cluster, JobView, LogAsk, UserError};
 use phalanx_model::Snapshot;
 use serde::Serialize;
 use serde_json::json;
 
+use super::calendar::past;
 use super::scheduler::options;
 use super::sim::write as write_snapshot;
 use crate::args::{Arena, ByDefault, Kind, Logs, Ps, Queues, Reach, Submit, Top, Verb};
 use crate::failure::Failure;
-use crate::output::{Items, Output, try_print};
+use crate::output::{Items, Output, now, try_print};
 use crate::show;
 use crate::submission::Submission;
 
@@ -218,7 +219,11 @@ fn follow(session: &Session, logs: &Logs) -> Result<ExitCode, Failure> {
         return Err(Failure::not_found(format!("job {} has no such instance now", job.name), hint));
     };
     let mut broken = None;
-    session.cluster.logs(&instance.name, logs.follow, logs.tail, |line| {
+    let now = now();
+    let since = logs.since.as_deref().map(|text| past("--since", text, now)).transpose()?;
+    let since_s = since.map(|at| now.since(at).div_ceil(1_000).max(1));
+    let ask = LogAsk { follow: logs.follow, tail: logs.tail, since_s, timestamps: logs.timestamps };
+    session.cluster.logs(&instance.name, &ask, |line| {
         let text = match session.out.format.is_document() {
             true => {
                 format!("{}\n", json!({ "kind": "Log", "log": { "instance": instance.name, "line": line } }))

@@ -6,12 +6,13 @@ use std::process::ExitCode;
 use owo_colors::OwoColorize as _;
 use owo_colors::{AnsiColors, Style};
 use phalanx_local::client;
-use phalanx_local::protocol::{Answer, GangView, JobRef, JobView, VERSION, Verb as Ask};
+use phalanx_local::protocol::{Answer, GangView, JobRef, JobView, LogAsk, VERSION, Verb as Ask};
 
 use super::Session;
+use super::calendar::past;
 use crate::args::Logs;
 use crate::failure::Failure;
-use crate::output::try_print;
+use crate::output::{now, try_print};
 
 pub(super) fn logs(session: &Session, logs: &Logs) -> Result<ExitCode, Failure> {
     let asked = JobRef::parse(&logs.job);
@@ -22,20 +23,27 @@ pub(super) fn logs(session: &Session, logs: &Logs) -> Result<ExitCode, Failure> 
     let (id, tasks) = (view.id, asked.tasks().cloned());
     let prefix = Prefix { task: has_many_tasks(&view), rank: logs.rank.is_none() && ranks(&view) > 1 };
     let job = tasks.map_or(JobRef::Id(id), |tasks| JobRef::Tasks(id, tasks));
-    let verb =
-        Ask::Logs { job, rank: logs.rank, attempt: logs.attempt, tail: logs.tail, follow: logs.follow };
+    let since = logs.since.as_deref().map(|text| past("--since", text, now())).transpose()?;
+    let Logs { rank, attempt, tail, follow, timestamps, .. } = *logs;
+    let verb = Ask::Logs { job, ask: LogAsk { rank, attempt, tail, since, follow, timestamps } };
     let mut lines = 0_u64;
     for answer in client::ask(&session.paths.socket(), verb)? {
-        let Answer::Log { task, rank, attempt, line } = answer? else { return Err(Failure::unexpected()) };
+        let Answer::Log { task, rank, attempt, at, line } = answer? else {
+            return Err(Failure::unexpected());
+        };
         let text = if session.out.format.is_document() {
             // One document per line: a stream has no end to wait for.
             let mut body = serde_json::json!({ "rank": rank, "attempt": attempt, "line": line });
             if let Some(task) = task {
                 body["task"] = task.into();
             }
+            if let Some(at) = at {
+                body["at"] = at.0.into();
+            }
             format!("{}\n", serde_json::json!({ "apiVersion": VERSION, "kind": "Log", "log": body }))
         } else {
-            line_of(task, rank, &line, prefix)
+            let time = at.map_or_else(String::new, |at| format!("{} ", session.out.page.date(at).dimmed()));
+            time + &line_of(task, rank, &line, prefix)
         };
         match try_print(&text) {
             Ok(()) => lines += 1,

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 
 pub use queues::QueueView;
 pub use seen::Seen;
-pub use view::{EventView, InstanceView, JobView, NodeView, SharesView};
+pub use view::{EventView, InstanceView, JobView, LogAsk, NodeView, SharesView};
 
 use seen::see;
 
@@ -320,11 +320,17 @@ impl Cluster {
     pub fn logs(
         &self,
         instance: &str,
-        follow: bool,
-        tail: Option<u32>,
+        ask: &LogAsk,
         mut say: impl FnMut(&str) -> bool,
     ) -> Result<(), UserError> {
-        let params = LogParams { follow, tail_lines: tail.map(i64::from), ..LogParams::default() };
+        let LogAsk { follow, tail, since_s, timestamps } = *ask;
+        let params = LogParams {
+            follow,
+            tail_lines: tail.map(i64::from),
+            since_seconds: since_s.map(|s| i64::try_from(s).unwrap_or(i64::MAX)),
+            timestamps,
+            ..LogParams::default()
+        };
         let lost = |error: std::io::Error| UserError::Transport(error.to_string());
         self.runtime.block_on(async {
             let mut lines = std::pin::pin!(self.pods_api().log_stream(instance, &params).await?.lines());

@@ -397,6 +397,19 @@ fn stamp(time: Option<&Time>) -> Timestamp {
     time.and_then(|time| u64::try_from(time.0.as_millisecond()).ok()).map_or(Timestamp(0), Timestamp)
 }
 
+/// Which lines of the output of an instance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogAsk {
+    /// Also what is still to come.
+    pub follow: bool,
+    /// Only the last lines.
+    pub tail: Option<u32>,
+    /// Only of the last seconds, at least 1.
+    pub since_s: Option<u64>,
+    /// Each line after the time when it was written, as the kubelet prints it.
+    pub timestamps: bool,
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

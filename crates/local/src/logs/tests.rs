@@ -10,13 +10,13 @@ fn tail_of(text: &str, lines: u32) -> String {
 
 fn follower(path: &Path, tail: Option<u32>) -> Follower {
     let member = MemberId { gang: JobId(1).gang(0), attempt: 1, rank: 0 };
-    Follower::new(Log { member, path: path.to_owned() }, tail)
+    Follower::new(Log { member, path: path.to_owned() }, tail, None, false)
 }
 
 /// The lines of one look.
 fn read(follower: &mut Follower, last: bool) -> Vec<String> {
     let mut seen = Vec::new();
-    let each = |line: &str| {
+    let each = |_, line: &str| {
         seen.push(line.to_owned());
         Ok(())
     };
@@ -94,4 +94,37 @@ fn a_line_without_an_end_comes_in_parts_and_none_is_lost() {
     assert_eq!(seen.last().unwrap(), "last");
     assert_eq!(seen.concat(), text.replace('\n', ""));
     assert!(seen.iter().all(|line| line.len() <= LINE_BYTES_MAX));
+}
+
+#[test]
+fn lines_since_a_time_begin_with_a_whole_line_and_have_their_times() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = crate::Paths::new(dir.path());
+    let member = MemberId { gang: JobId(1).gang(0), attempt: 1, rank: 0 };
+    let path = paths.log(member);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let mut sampler = times::Sampler::default();
+    // At 20 s the third line was half written.
+    let text = "one\ntwo\nthree\nfour\n";
+    for (at, length) in [(10_000, 8), (20_000, 11), (30_000, text.len())] {
+        fs::write(&path, &text[..length]).unwrap();
+        let file = File::options().write(true).open(&path).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH + Duration::from_millis(at)).unwrap();
+        sampler.look(&paths, Timestamp(at), [(member.gang, 1)]);
+    }
+    let said = |since: Option<u64>, tail: Option<u32>| {
+        let log = Log { member, path: path.clone() };
+        let mut seen = Vec::new();
+        let each = |at: Option<Timestamp>, line: &str| {
+            seen.push(format!("{} {line}", at.unwrap().0 / 1_000));
+            Ok(())
+        };
+        Follower::new(log, tail, since.map(Timestamp), true).lines(true, &mut Buffer::new(), each).unwrap();
+        seen
+    };
+    assert_eq!(said(None, None), ["10 one", "10 two", "30 three", "30 four"]);
+    assert_eq!(said(Some(20_000), None), ["30 three", "30 four"]);
+    assert_eq!(said(Some(25_000), None), ["30 three", "30 four"], "it ended later");
+    assert_eq!(said(Some(10_000), Some(3)), ["10 two", "30 three", "30 four"]);
+    assert_eq!(said(Some(u64::MAX), None), [""; 0]);
 }

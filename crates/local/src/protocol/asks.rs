@@ -33,3 +33,21 @@ pub enum News {
     /// Something they measured, in thousandths of its unit.
     Metric { name: String, value_milli: i64 },
 }
+
+/// Which output of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LogAsk {
+    /// None: of all ranks.
+    pub rank: Option<u32>,
+    /// None: of the newest.
+    pub attempt: Option<u32>,
+    /// The last lines of each rank.
+    pub tail: Option<u32>,
+    /// Lines of this time or later, by the wall clock.
+    pub since: Option<Timestamp>,
+    /// Also what is still to come, until the job has ended.
+    pub follow: bool,
+    /// Each line with its time.
+    pub timestamps: bool,
+}

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use phalanx_local::client::ask;
-use phalanx_local::protocol::{Answer, DryRunView, JobRef, JobView, NodeView, Verb};
+use phalanx_local::protocol::{Answer, DryRunView, JobRef, JobView, LogAsk, NodeView, Verb};
 use phalanx_local::{Paths, client};
 use phalanx_model::{JobId, MemberId, Owner, Timestamp};
 use phalanx_spec::{JobFile, SubmitContext};
@@ -152,7 +152,7 @@ impl Daemon {
     /// Everything that rank 0 (or all ranks) of the newest attempt wrote.
     pub(crate) fn log_lines(&self, name: &str, rank: Option<u32>) -> Result<Vec<String>, String> {
         let job = JobRef::Name(name.to_owned());
-        let verb = Verb::Logs { job, rank, attempt: None, tail: None, follow: false };
+        let verb = Verb::Logs { job, ask: LogAsk { rank, ..LogAsk::default() } };
         let answers = ask(&self.paths.socket(), verb).map_err(|e| e.to_string())?;
         let lines = answers.filter_map(|a| match a {
             Ok(Answer::Log { line, .. }) => Some(line),

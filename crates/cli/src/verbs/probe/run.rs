@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use phalanx_local::client::{self, ClientError};
-use phalanx_local::protocol::{Answer, JobRef, JobView, TopologyView, Verb as Ask};
+use phalanx_local::protocol::{Answer, JobRef, JobView, LogAsk, TopologyView, Verb as Ask};
 use phalanx_model::{Ending, JobId};
 
 use super::super::{Session, follow};
@@ -105,7 +105,7 @@ impl<'a> Runner<'a> {
 
     /// The measurements in the log of a job, and what went wrong by its own word.
     fn log(&self, id: JobId) -> Result<(Vec<Measurement>, Option<String>), Failure> {
-        let ask = Ask::Logs { job: JobRef::Id(id), rank: None, attempt: None, tail: None, follow: false };
+        let ask = Ask::Logs { job: JobRef::Id(id), ask: LogAsk::default() };
         let (mut found, mut said) = (Vec::new(), None);
         for answer in client::ask(&self.session.paths.socket(), ask)? {
             let Answer::Log { rank, line, .. } = answer? else { continue };
