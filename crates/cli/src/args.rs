@@ -24,7 +24,7 @@ use crate::complete;
 use crate::measure::Measure;
 use crate::output::{Color, Format};
 pub(crate) use calendar::{Calendar, CalendarVerb, Drain, Nodes, Notice};
-pub(crate) use cluster::{Arena, Either, Kind, OfReach, Reach, Top, World};
+pub(crate) use cluster::{Arena, Either, Kind, OfReach, Reach, Top, TopOf, World};
 pub(crate) use daemon::{Doctor, Up};
 pub(crate) use job::{Requeue, Resize, Scale, Update, Which};
 pub(crate) use log::Log;
@@ -117,9 +117,8 @@ pub(crate) enum Verb {
     Cancel(Either<Cancel>),
     /// List nodes and what is free on them.
     Nodes(Reach),
-    /// Show how many GPUs nodes and jobs of a cluster have and hold.
-    #[command(subcommand)]
-    Top(Top),
+    /// Watch jobs, nodes and queues of this machine; or show how many GPUs nodes and jobs of a cluster have and hold.
+    Top(TopOf),
     /// Show, check, import and measure topologies.
     #[command(subcommand)]
     Topo(Topo),

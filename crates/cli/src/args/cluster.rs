@@ -125,6 +125,16 @@ pub(crate) struct Arena {
     pub(crate) command: Vec<String>,
 }
 
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct TopOf {
+    #[command(subcommand)]
+    pub(crate) of: Option<Top>,
+    /// Seconds between two looks.
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    pub(crate) interval: u64,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Top {
     /// GPUs of all nodes of a cluster.

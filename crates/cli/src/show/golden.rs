@@ -88,6 +88,12 @@ fn nodes_and_queues() {
     same("nodes", &nodes::list(&page(), &views::nodes()));
     same("nodes-wide", &nodes::list(&wide(), &views::nodes()));
     same("audit", &audit::list(&page(), &views::audit()));
+    let seen = top::Seen { nodes: Some(views::nodes()), jobs: views::jobs(), queues: views::queues() };
+    same("top", &top::all(&page(), &seen));
+    let (lines, most) = top::screen(&narrow(), &seen, top::Tab::Jobs, 1, 8);
+    assert_eq!((lines.len(), most), (8, 2));
+    let lines: Vec<&str> = lines.iter().map(|line| line.trim_end()).collect();
+    same("top-80", &(lines.join("\n") + "\n"));
     same("nodes-80", &nodes::list(&narrow(), &views::nodes()));
     same("queues", &queues::list(&page(), &views::queues()));
     same("queues-wide", &queues::list(&wide(), &views::queues()));

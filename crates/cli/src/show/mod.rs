@@ -16,6 +16,7 @@ pub(crate) mod probe;
 pub(crate) mod queues;
 mod table;
 mod time;
+pub(crate) mod top;
 pub(crate) mod topo;
 mod turn;
 pub(crate) mod why;

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::calendar::past;
 use super::scheduler::options;
 use super::sim::write as write_snapshot;
-use crate::args::{Arena, ByDefault, Kind, Logs, Ps, Queues, Reach, Submit, Top, Verb};
+use crate::args::{Arena, ByDefault, Kind, Logs, Ps, Queues, Reach, Submit, Top, TopOf, Verb};
 use crate::failure::Failure;
 use crate::output::{Items, Output, now, try_print};
 use crate::show;
@@ -52,10 +52,10 @@ pub(super) fn run(out: &Output, reach: &Reach, verb: Verb) -> Result<ExitCode, F
         Verb::Why(asked) => why(&session()?, &asked.verb.job),
         Verb::Logs(logs) => follow(&session()?, &logs.verb),
         Verb::Cancel(cancel) => delete(&session()?, &cancel.verb.jobs, trainer(cancel.verb.kind.as_deref())?),
-        Verb::Nodes(_) | Verb::Top(Top::Node(_)) => nodes(&session()?),
+        Verb::Nodes(_) | Verb::Top(TopOf { of: Some(Top::Node(_)), .. }) => nodes(&session()?),
         Verb::Snapshot(asked) => write_snapshot(out, &snapshot(out, reach)?, asked.verb.file.as_deref()),
         Verb::Queues(asked) => queues(&session, &asked),
-        Verb::Top(Top::Job(_)) => top_job(&session()?),
+        Verb::Top(TopOf { of: Some(Top::Job(_)), .. }) => top_job(&session()?),
         Verb::Cordon(one) if one.verb.reason.is_some() => Err(Failure::usage(
             "--reason is not for clusters: a node of Kubernetes has no field for it",
             "leave it out, or annotate the node",

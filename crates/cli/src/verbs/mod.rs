@@ -16,12 +16,14 @@ mod scheduler;
 mod sim;
 mod submit;
 mod terminal;
+mod top;
 pub(crate) mod topo;
 mod wait;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use clap::error::ErrorKind;
@@ -29,7 +31,7 @@ use phalanx_local::Paths;
 use phalanx_local::client;
 use phalanx_local::protocol::{Answer, JobRef, Verb as Ask};
 
-use crate::args::{Cli, Global, Kind, Reach, SchemaOf, Top, Verb, World};
+use crate::args::{Cli, Global, Kind, Reach, SchemaOf, Top, TopOf, Verb, World};
 use crate::complete;
 use crate::failure::{Failure, USAGE};
 use crate::measure;
@@ -90,10 +92,7 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
     }
     let session = Session { paths: paths(state, matches!(verb, Verb::Up(..)))?, out };
     match verb {
-        Verb::Top(Top::Node(ref reach) | Top::Job(ref reach)) => {
-            let reach = reach.clone();
-            kubernetes::run(&session.out, &reach, verb)
-        }
+        Verb::Top(TopOf { interval, .. }) => top::top(&session, Duration::from_secs(interval)),
         Verb::Up(up) => daemon::up(&session, up),
         Verb::Down => daemon::down(&session),
         Verb::Doctor(doctor) => doctor::doctor(&session, &doctor),
@@ -161,7 +160,7 @@ fn cluster_of(verb: &Verb) -> Option<Reach> {
             Some(Kind::Mpi(flags) | Kind::Pytorch(flags)) => return Some(flags.reach.clone()),
             None => &submit.reach,
         },
-        Verb::Top(Top::Node(reach) | Top::Job(reach)) => return Some(reach.clone()),
+        Verb::Top(TopOf { of: Some(Top::Node(reach) | Top::Job(reach)), .. }) => return Some(reach.clone()),
         Verb::Ps(either) => &either.reach,
         // Types of jobs are there on clusters alone.
         Verb::Get(either) if either.verb.kind.is_some() => return Some(either.reach.clone()),
