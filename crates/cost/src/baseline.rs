@@ -1,5 +1,6 @@
 //! The placement of a scheduler that sees devices as a count: what a topology-aware one is compared with.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use phalanx_model::{DeviceMask, LevelName, Levels, MEMBERS_PER_GANG_MAX, Node, NodeName, Placement, Slot};
@@ -10,7 +11,7 @@ use phalanx_model::{DeviceMask, LevelName, Levels, MEMBERS_PER_GANG_MAX, Node, N
 /// [`MEMBERS_PER_GANG_MAX`].
 #[must_use]
 pub fn first_fit(
-    nodes: &[Node],
+    nodes: &[impl Borrow<Node>],
     levels: &Levels,
     free: &BTreeMap<NodeName, DeviceMask>,
     members: u32,
@@ -19,7 +20,8 @@ pub fn first_fit(
     if members > MEMBERS_PER_GANG_MAX {
         return None;
     }
-    let mut sorted: Vec<&Node> = nodes.iter().filter(|node| free.contains_key(&node.name)).collect();
+    let nodes = nodes.iter().map(Borrow::borrow);
+    let mut sorted: Vec<&Node> = nodes.filter(|node: &&Node| free.contains_key(&node.name)).collect();
     sorted.sort_by(|a, b| a.name.cmp(&b.name));
     let mut slots = Vec::new();
     let mut used = Vec::new();
@@ -95,7 +97,7 @@ mod tests {
         assert_eq!(first_fit(&cluster(), &levels(), &all_free(), 12, 1).unwrap().level.as_str(), "cluster");
         assert_eq!(first_fit(&cluster(), &levels(), &all_free(), 13, 1), None);
         assert_eq!(first_fit(&cluster(), &levels(), &all_free(), u32::MAX, 0), None);
-        assert_eq!(first_fit(&[], &levels(), &all_free(), 1, 0), None);
+        assert_eq!(first_fit(&[] as &[Node], &levels(), &all_free(), 1, 0), None);
         assert_eq!(first_fit(&cluster(), &levels(), &all_free(), 2, 0).unwrap().level.as_str(), "node");
     }
 

@@ -26,9 +26,12 @@ fn submitted(ledger: &Ledger, config: Config, job: &Job) -> Answer {
     if let Err(why) = admit::admit(ledger, job) {
         return Answer::Rejected(why);
     }
-    let mut before = ledger.clone();
-    before.apply(&Input::JobSubmitted { job: Box::new(job.clone()) }, &mut Outcome::default());
-    let mut after = before.clone();
+    let with_job = || {
+        let mut copy = ledger.clone();
+        copy.apply(&Input::JobSubmitted { job: Box::new(job.clone()) }, &mut Outcome::default());
+        copy
+    };
+    let mut after = with_job();
     let mut spent = Spent::default();
     for _ in 0..crate::CYCLES_MAX {
         after.run_cycle(config, &mut spent, &mut Outcome::default());
@@ -36,12 +39,15 @@ fn submitted(ledger: &Ledger, config: Config, job: &Job) -> Answer {
             break;
         }
     }
+    // A copy takes as long as a search, and only a gang that starts needs what was before.
+    let mut before = None;
     let report = |id: GangId| {
         let started = after.record(id).filter(|r| r.holds_capacity()).and_then(|r| r.placement.clone());
         let Some(placement) = started else { return explain(&after, id) };
+        let before = before.get_or_insert_with(with_job);
         let estimated_start = Some(Estimate { at: after.now(), confidence: Confidence::Now });
         let (reason, nearest) = (Reason::None, Some(placement));
-        Some(Report { reason, nearest, estimated_start, unblock: Vec::new(), ..explain(&before, id)? })
+        Some(Report { reason, nearest, estimated_start, unblock: Vec::new(), ..explain(before, id)? })
     };
     Answer::WouldBe(job.gang_ids().take(REPORTS_MAX).filter_map(report).collect())
 }

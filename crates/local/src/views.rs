@@ -356,14 +356,18 @@ pub(crate) fn reports(engine: &Engine, id: JobId, tasks: Option<&Tasks>) -> Vec<
 }
 
 pub(crate) fn dry_run(engine: &Engine, map: &Map, job: &Job) -> DryRunView {
-    let nodes: Vec<Node> = engine.nodes().cloned().collect();
+    let nodes: Vec<&Node> = engine.nodes().collect();
     let (rejected, reports) = match engine.what_if(&Question::Submitted(Box::new(job.clone()))) {
         phalanx_model::Answer::WouldBe(reports) => (None, reports),
         phalanx_model::Answer::Rejected(why) => (Some(why), Vec::new()),
         _ => (None, Vec::new()),
     };
     let gang_of = |report: &Report| job.gang_at(report.gang.index);
-    let predicted = reports.iter().map(|r| map.predict(&nodes, gang_of(r)?, r.nearest.as_ref()?)).collect();
+    let predicted = |report: &Report| {
+        let placement = report.nearest.as_ref()?;
+        map.predict(&nodes_of(engine, placement), gang_of(report)?, placement)
+    };
+    let predicted = reports.iter().map(predicted).collect();
     let first_fit = reports.iter().map(|r| first_fit::first_fit(engine, map, &nodes, gang_of(r)?)).collect();
     DryRunView { rejected, reports, predicted, first_fit, levels: map.levels.clone() }
 }

@@ -12,7 +12,7 @@ type FreeDevices = BTreeMap<NodeName, DeviceMask>;
 
 /// The first fit of a gang, and what the cost model says of it. `None` where it does not fit, and where the gang has
 /// rules that counting cannot keep: a place that breaks them is no comparison.
-pub(super) fn first_fit(engine: &Engine, map: &Map, nodes: &[Node], gang: &Gang) -> Option<FirstFitView> {
+pub(super) fn first_fit(engine: &Engine, map: &Map, nodes: &[&Node], gang: &Gang) -> Option<FirstFitView> {
     if !is_comparable(gang) {
         return None;
     }
@@ -31,7 +31,7 @@ pub(super) fn first_fit(engine: &Engine, map: &Map, nodes: &[Node], gang: &Gang)
     if gang.members_per_node.is_some() && !placement.slots.iter().all(|slot| Some(&slot.node) == first) {
         return None;
     }
-    let predicted = map.predict(nodes, gang, &placement)?;
+    let predicted = map.predict(&super::nodes_of(engine, &placement), gang, &placement)?;
     Some(FirstFitView { placement, predicted })
 }
 
@@ -79,7 +79,7 @@ fn usable(engine: &Engine, node: &Node, needs: &Needs) -> Option<DeviceMask> {
 /// The free devices of each domain of the required level, in natural order; of all nodes together where none is
 /// required. `None`: the level is inside of nodes, of which counting knows nothing.
 fn domains(
-    nodes: &[Node],
+    nodes: &[&Node],
     levels: &Levels,
     required: Option<&LevelName>,
     free: &FreeDevices,
