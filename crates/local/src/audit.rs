@@ -15,6 +15,9 @@ use crate::server::Peer;
 /// Characters of a target or a detail that are kept: job names and commands are the client's.
 const KEPT_CHARS: usize = 200;
 
+/// The verb that opens a node again.
+const UNCORDON: &str = "uncordon";
+
 /// What a request would change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Act {
@@ -23,9 +26,6 @@ pub(crate) struct Act {
     node: Option<NodeName>,
     detail: String,
 }
-
-/// What became of an act: done, or refused with a message.
-pub(crate) type Ended = Result<(), String>;
 
 impl Act {
     /// What a verb would change; nothing for one that only reads, for a submission, which is in the history as a job, and
@@ -87,7 +87,7 @@ impl Act {
             }
             Verb::Cordon { node, reason } => of_node("cordon", node, reason.as_deref().unwrap_or_default()),
             Verb::Drain { node, reason, .. } => of_node("drain", node, reason.as_deref().unwrap_or_default()),
-            Verb::Uncordon { node } => of_node("uncordon", node, ""),
+            Verb::Uncordon { node } => of_node(UNCORDON, node, ""),
             Verb::AddWindow(asked) => {
                 let what = asked.held_for.as_ref().map_or_else(plain, |queue| format!("for queue {queue}"));
                 other("calendar add", &format!("nodes {}", asked.nodes.join(", ")), what)
@@ -101,27 +101,21 @@ impl Act {
     }
 }
 
-/// Writes down what a peer did, or could not do.
-pub(crate) fn record(daemon: &Daemon, peer: &Peer, act: Act, ended: Ended) {
-    let at = daemon.clock.now();
+/// Writes down what a peer did, or why it was refused.
+pub(crate) fn record(daemon: &Daemon, peer: &Peer, act: Act, refused: Option<&str>) {
     let Act { verb, target, node, detail } = act;
-    let refused = ended.err();
-    if let (Some(node), None) = (&node, &refused) {
-        daemon.closed.change(verb, node, || ClosedBy {
-            user: peer.owner.name.clone(),
-            at,
-            reason: Some(detail.clone()).filter(|reason| !reason.is_empty()),
-        });
-    }
     let view = AuditView {
-        at,
+        at: daemon.clock.now(),
         uid: peer.owner.uid,
         user: peer.owner.name.clone(),
         verb: verb.to_owned(),
         target,
         detail,
-        refused: refused.as_deref().map(cut),
+        refused: refused.map(cut),
     };
+    if let (Some(node), None) = (&node, refused) {
+        daemon.closed.change(node, &view);
+    }
     tracing::info!(
         by = view.user,
         verb = view.verb,
@@ -143,23 +137,20 @@ impl Closed {
         let closed = Self::default();
         for AuditRow { view, node } in acts {
             let Some(node) = node.and_then(|name| NodeName::new(name).ok()) else { continue };
-            let reason = Some(view.detail).filter(|reason| !reason.is_empty());
-            closed.change(&view.verb, &node, || ClosedBy { user: view.user, at: view.at, reason });
+            closed.change(&node, &view);
         }
         closed
     }
 
-    fn change(&self, verb: &str, node: &NodeName, by: impl FnOnce() -> ClosedBy) {
+    /// A user did something to a node: every such verb but one closes it.
+    fn change(&self, node: &NodeName, act: &AuditView) {
         let mut nodes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match verb {
-            "cordon" | "drain" | "notice" => {
-                nodes.insert(node.clone(), by());
-            }
-            "uncordon" => {
-                nodes.remove(node);
-            }
-            _ => {}
+        if act.verb == UNCORDON {
+            nodes.remove(node);
+            return;
         }
+        let reason = Some(act.detail.clone()).filter(|reason| !reason.is_empty());
+        nodes.insert(node.clone(), ClosedBy { user: act.user.clone(), at: act.at, reason });
     }
 
     /// Says of each of these nodes that takes no work who closed it. One that the cluster file closes has nobody.

@@ -142,8 +142,8 @@ impl Follower {
             let before = times.length_before(since).min(length);
             self.at = self.at.max(line_begins(&file, before, buffer)?);
         }
-        let time = |end: u64, is_timed: bool| if is_timed { times.of(end) } else { None };
-        let mut each = |end: u64, is_timed: bool, line: &str| each(time(end, is_timed), line);
+        let is_timed = self.is_timed;
+        let mut each = |end: u64, line: &str| each(if is_timed { times.of(end) } else { None }, line);
         loop {
             self.skip_cut(&file, buffer, &mut each)?;
             self.skip_hole(&file, &mut each)?;
@@ -159,7 +159,7 @@ impl Follower {
                 if is_whole || is_last || line.len() == LINE_BYTES_MAX {
                     taken += line.len() as u64;
                     let end = self.at.saturating_add(taken);
-                    each(end, self.is_timed, String::from_utf8_lossy(line).trim_end_matches(['\n', '\r']))?;
+                    each(end, String::from_utf8_lossy(line).trim_end_matches(['\n', '\r']))?;
                 }
             }
             self.at = self.at.saturating_add(taken);
@@ -174,7 +174,7 @@ impl Follower {
         &mut self,
         file: &File,
         buffer: &mut [u8],
-        each: &mut impl FnMut(u64, bool, &str) -> io::Result<()>,
+        each: &mut impl FnMut(u64, &str) -> io::Result<()>,
     ) -> io::Result<()> {
         let cut = output::cut_bytes(&self.log.path);
         if cut <= self.cut {
@@ -189,14 +189,14 @@ impl Follower {
         let got = file.read_at(buffer, cut)?;
         let rest = buffer.get(..got).and_then(|read| read.iter().position(|byte| *byte == b'\n'));
         self.at = cut.saturating_add(rest.map_or(0, |newline| newline as u64 + 1));
-        each(self.at, self.is_timed, &format!("[phalanx: {bytes} bytes of output were cut here]"))
+        each(self.at, &format!("[phalanx: {bytes} bytes of output were cut here]"))
     }
 
     /// Goes behind a part of the file that was never written: a rank can make its file as long as it likes.
     fn skip_hole(
         &mut self,
         file: &File,
-        each: &mut impl FnMut(u64, bool, &str) -> io::Result<()>,
+        each: &mut impl FnMut(u64, &str) -> io::Result<()>,
     ) -> io::Result<()> {
         let Ok(at) = i64::try_from(self.at) else { return Ok(()) };
         let data = match lseek(file, at, Whence::SeekData) {
@@ -210,7 +210,7 @@ impl Follower {
         }
         let bytes = data.saturating_sub(self.at);
         self.at = data;
-        each(self.at, self.is_timed, &format!("[phalanx: {bytes} bytes here were never written]"))
+        each(self.at, &format!("[phalanx: {bytes} bytes here were never written]"))
     }
 
     pub(crate) fn pause() {

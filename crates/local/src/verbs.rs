@@ -78,8 +78,8 @@ pub(crate) fn answer(
     let ended = carry_out(daemon, peer, verb, reply);
     if let Some(act) = act {
         let refused = match &ended {
-            Err(Failure::Told(error)) => Err(error.message.clone()),
-            Ok(()) | Err(Failure::Gone) => Ok(()),
+            Err(Failure::Told(error)) => Some(error.message.as_str()),
+            Ok(()) | Err(Failure::Gone) => None,
         };
         audit::record(daemon, peer, act, refused);
     }

@@ -53,14 +53,7 @@ impl Filter {
             ("submitted_at >= ?", self.since.map(time)),
             ("submitted_at < ?", self.before.map(time)),
         ];
-        let mut sql = "SELECT * FROM jobs WHERE true".to_owned();
-        let mut values = Vec::new();
-        for (condition, value) in conditions {
-            if let Some(value) = value {
-                sql = sql + " AND " + condition;
-                values.push(value);
-            }
-        }
+        let (mut sql, mut values) = narrowed("SELECT * FROM jobs", conditions);
         match &*self.states {
             [] => {}
             [_] => sql += " AND state = ?",
@@ -76,6 +69,19 @@ impl Filter {
         values.push(Value::Integer(self.limit.min(ROWS_MAX).into()));
         (sql, values)
     }
+}
+
+/// A question about the rows for which all conditions hold that have a value, and these values in their order.
+fn narrowed<const N: usize>(question: &str, conditions: [(&str, Option<Value>); N]) -> (String, Vec<Value>) {
+    let mut sql = format!("{question} WHERE true");
+    let mut values = Vec::new();
+    for (condition, value) in conditions {
+        if let Some(value) = value {
+            sql = sql + " AND " + condition;
+            values.push(value);
+        }
+    }
+    (sql, values)
 }
 
 impl History {
@@ -176,14 +182,7 @@ impl History {
             ("node = ?", node.as_ref().map(|node| Value::Text(node.to_string()))),
             ("at >= ?", since.map(|at| Value::Integer(integer(at.0)))),
         ];
-        let mut sql = "SELECT * FROM audit WHERE true".to_owned();
-        let mut values = Vec::new();
-        for (condition, value) in conditions {
-            if let Some(value) = value {
-                sql = sql + " AND " + condition;
-                values.push(value);
-            }
-        }
+        let (mut sql, mut values) = narrowed("SELECT * FROM audit", conditions);
         sql += " ORDER BY id DESC LIMIT ?";
         values.push(Value::Integer(limit.min(ROWS_MAX).into()));
         self.many(&sql, rusqlite::params_from_iter(values), audit)
@@ -195,8 +194,7 @@ impl History {
     /// As [`Self::job`].
     pub fn closings(&self) -> Result<Vec<AuditRow>, HistoryError> {
         let sql = "SELECT * FROM audit WHERE id IN (SELECT max(id) FROM audit WHERE node IS NOT NULL
-            AND refused IS NULL AND verb IN ('cordon', 'drain', 'uncordon', 'notice') GROUP BY node)
-            ORDER BY id LIMIT ?";
+            AND refused IS NULL GROUP BY node) ORDER BY id LIMIT ?";
         self.many(sql, [ROWS_MAX], audit)
     }
 
