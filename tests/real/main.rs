@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
+mod account;
 mod accounts;
 mod arrays;
 mod calendar;

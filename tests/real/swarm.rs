@@ -6,9 +6,10 @@ use std::fs;
 use std::time::Duration;
 
 use phalanx_local::client::ask_once;
-use phalanx_local::protocol::{Answer, NodesView, Verb};
+use phalanx_local::protocol::{Answer, BillBy, NodesView, Verb};
 use phalanx_model::{DeviceMask, Ending, FailureClass, Job, JobId, LaunchKind, NodeName};
 
+use crate::account::{assert_balances, bill};
 use crate::support::{Bench, TWO_NODES_OF_8, gang, retry, shell};
 
 const ITERATIONS: u64 = 60;
@@ -63,6 +64,7 @@ fn killed_at_any_moment_nothing_is_lost_doubled_or_left() {
     println!("PHALANX_TEST_SEED={seed}");
     let bench = Bench::up_with(TWO_NODES_OF_8);
     let mut swarm = Swarm { bench, random: Random(seed), jobs: BTreeMap::new(), next: 0 };
+    let begun = bill(&swarm.bench, &[]);
     for _ in 0..ITERATIONS {
         if swarm.random.below(4) == 0 {
             swarm.submit_into_the_kill();
@@ -75,6 +77,7 @@ fn killed_at_any_moment_nothing_is_lost_doubled_or_left() {
         swarm.check();
     }
     swarm.finish();
+    assert_balances(&begun, &bill(&swarm.bench, &[BillBy::Job]), 16);
 }
 
 fn is_shim(pid: i32) -> bool {
@@ -205,7 +208,7 @@ impl Swarm {
         }
     }
 
-    fn finish(mut self) {
+    fn finish(&mut self) {
         self.uncordon();
         for known in self.jobs.values() {
             fs::write(self.bench.path(&format!("go-{}", known.number)), "").unwrap();

@@ -9,6 +9,7 @@ use crate::{bans, floats, floors, graph, lines};
 /// Who may use whom, as in the table of the design. Names are those of the folders in `crates/`.
 pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("model", &[]),
+    ("account", &["model"]),
     ("spec", &["model"]),
     ("cost", &["model"]),
     ("engine", &["model"]),
@@ -18,10 +19,10 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("scenario", &["model", "spec"]),
     ("sentences", &["model"]),
     ("sim", &["model", "spec", "cost", "engine", "checker", "journal", "discover", "scenario", "sentences"]),
-    ("shell", &["model", "engine", "cost", "journal", "sentences"]),
+    ("shell", &["model", "account", "engine", "cost", "journal", "sentences"]),
     ("kube", &["shell", "model", "spec", "discover", "node"]),
     ("node", &["discover", "model"]),
-    ("local", &["shell", "node", "model", "spec"]),
+    ("local", &["shell", "node", "account", "model", "spec"]),
     ("api", &["model", "spec", "shell"]),
     ("cli", EVERYTHING_BELOW_CLI),
     ("testkit", &["model", "spec", "engine", "checker", "scenario"]),
@@ -41,6 +42,7 @@ const EVERYTHING_BELOW_CLI: &[&str] = EVERYTHING.split_at(EVERYTHING.len() - 3).
 /// What only people who test or measure may use: all of it.
 const EVERYTHING: &[&str] = &[
     "model",
+    "account",
     "spec",
     "cost",
     "engine",
@@ -67,13 +69,14 @@ pub(crate) const FOREIGN: &[(&str, &[&str])] = &[
     ("cost", &["serde", "thiserror"]),
     ("checker", &["serde", "thiserror"]),
     ("sentences", &[]),
+    ("account", &["serde"]),
 ];
 
 /// These live behind the wall of the `kube` crate, for tests as well.
 pub(crate) const ONLY_IN_KUBE: &[&str] = &["kube", "kube-core", "kube-client", "kube-runtime", "k8s-openapi"];
 
 /// These have neither clock nor thread nor file, and so build for wasm32.
-pub(crate) const PURE: &[&str] = &["model", "engine", "cost", "checker", "sentences", "sim"];
+pub(crate) const PURE: &[&str] = &["model", "account", "engine", "cost", "checker", "sentences", "sim"];
 
 /// Their wasm32 build is read, and may hold no float instruction.
 pub(crate) const INTEGERS_ONLY: &[&str] = &["engine", "model"];

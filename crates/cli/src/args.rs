@@ -1,5 +1,6 @@
 //! What can be typed.
 
+mod bill;
 mod calendar;
 mod cluster;
 mod daemon;
@@ -23,6 +24,7 @@ use clap_complete::engine::ArgValueCompleter;
 use crate::complete;
 use crate::measure::Measure;
 use crate::output::{Color, Format};
+pub(crate) use bill::Bill;
 pub(crate) use calendar::{Calendar, CalendarVerb, Drain, Nodes, Notice};
 pub(crate) use cluster::{Arena, Either, Kind, OfReach, Reach, Top, TopOf, World};
 pub(crate) use daemon::{Doctor, Up};
@@ -131,6 +133,8 @@ pub(crate) enum Verb {
     History(History),
     /// Show who changed what: your own acts, and as an operator those of all users.
     Audit(Audit),
+    /// Show what GPUs were for and what it cost, by queue, user, job, model, or time.
+    Bill(Bill),
     /// Let a job wait until it is released; what runs goes on.
     Hold(OneJob),
     /// Let a held job go.

@@ -21,8 +21,10 @@ pub(crate) enum Format {
     Yaml,
     /// Numbers or names, one per line.
     Name,
-    /// Of `predict` alone.
+    /// Of `predict` and `bill`.
     Csv,
+    /// Of `bill` alone: CSV with the columns of FOCUS 1.0.
+    Focus,
     /// Of `topo import` alone.
     File(PathBuf),
 }

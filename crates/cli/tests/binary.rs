@@ -6,6 +6,7 @@ mod fake;
 mod page;
 mod views;
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::Stdio;
@@ -14,7 +15,10 @@ use fake::{Fake, Run};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use page::same;
-use phalanx_local::protocol::{Answer, ErrorCode, ErrorView, JobRef, JobView, Verb};
+use phalanx_account::State;
+use phalanx_local::protocol::{
+    Answer, BillBy, BillLine, BillView, ErrorCode, ErrorView, JobRef, JobView, Verb,
+};
 use phalanx_model::{Ending, FailureClass, JobId, Rejection, Snapshot};
 use serde_json::Value;
 
@@ -67,6 +71,8 @@ fn world(verb: &Verb) -> Vec<Answer> {
             ))]
         }
         Verb::Audit { .. } => vec![Answer::Audit(views::audit())],
+        Verb::Bill(ask) if ask.by.len() == 8 => vec![Answer::Bill(bill_of_days())],
+        Verb::Bill(_) => vec![Answer::Bill(views::bill())],
         Verb::Cordon { node, .. } => done(&format!("{node} takes no new work")),
         Verb::Uncordon { .. } | Verb::Cancel { .. } | Verb::Stop => done("done"),
         Verb::Calendar => vec![Answer::Calendar(views::calendar())],
@@ -119,6 +125,7 @@ fn every_answer_is_a_document() {
         ("queue", "Queue", "queues vision"),
         ("history", "History", "history"),
         ("audit", "Audit", "audit"),
+        ("bill", "Bill", "bill"),
         ("calendar", "Calendar", "calendar"),
         ("submit", "Submitted", "submit -- x"),
         ("dry-run", "DryRun", "submit --dry-run -- x"),
@@ -138,6 +145,42 @@ fn every_answer_is_a_document() {
     assert_eq!(topology["nodes"].as_array().unwrap().len(), 3);
     let one: Value = serde_json::from_str(&fake.run("topo show gpu-3 -o json").out).unwrap();
     assert_eq!(one["nodes"].as_array().unwrap().len(), 1);
+}
+
+/// As `-o focus` asks for it.
+fn bill_of_days() -> BillView {
+    let line = |of: [&str; 8], state, minutes: i64, cost_micro| BillLine {
+        of: of.map(str::to_owned).to_vec(),
+        device_us: BTreeMap::from([(state, minutes * 60_000_000)]),
+        cost_micro,
+    };
+    let idle = ["2026-11-20", "", "", "", "NVIDIA H100", "idle", "", "2500000"];
+    let lost = ["2026-11-30", "vision", "bob", "7 llama, \"2nd\"", "", "lost_to_failure", "spot", ""];
+    use BillBy::{Day, Job, Model, Price, Queue, Spot, User};
+    BillView {
+        by: vec![Day, Queue, User, Job, Model, BillBy::State, Spot, Price],
+        until: views::NOW,
+        lines: vec![line(idle, State::Idle, 600, 25_000_000), line(lost, State::LostToFailure, 1, 0)],
+        is_cut: false,
+    }
+}
+
+#[test]
+fn a_bill_is_a_table_for_other_programs_too() {
+    let fake = Fake::start(world);
+    for (name, words) in
+        [("bill.csv", "bill --by queue,model -o csv"), ("bill-focus.csv", "bill -o focus --currency EUR")]
+    {
+        let Run { code, out, err } = fake.run(words);
+        assert_eq!((code, err.as_str()), (0, ""), "{words}");
+        same(name, &out);
+    }
+    assert_eq!(fake.run("bill --by nothing").code, 64);
+    let shown: Vec<String> = fake.asked().iter().map(|verb| serde_json::to_string(verb).unwrap()).collect();
+    assert!(
+        shown[1].contains(r#""by":["day","queue","user","job","model","state","spot","price"]"#),
+        "{shown:?}"
+    );
 }
 
 #[test]
@@ -321,6 +364,7 @@ fn what_operators_say_of_nodes_reaches_the_daemon() {
     }
     assert_eq!(fake.run("drain gpu-1 --by 2026-12-01T08:00Z --reason fan").code, 77);
     assert_eq!(fake.run("audit --node gpu-1 --user bob --since 2026-12-01T08:00Z").code, 0);
+    assert_eq!(fake.run("bill --by user,model --queue vision --since 2026-12-01T08:00Z").code, 0);
     let shown: Vec<String> = fake.asked().iter().map(|verb| serde_json::to_string(verb).unwrap()).collect();
     assert_eq!(
         shown,
@@ -333,6 +377,7 @@ fn what_operators_say_of_nodes_reaches_the_daemon() {
             r#"{"notice_spot":{"node":"gpu-2","in_ms":null}}"#,
             r#"{"drain":{"node":"gpu-1","by":1796112000000,"reason":"fan"}}"#,
             r#"{"audit":{"filter":{"user":"bob","node":"gpu-1","since":1796112000000},"limit":200}}"#,
+            r#"{"bill":{"by":["user","model"],"queue":"vision","since":1796112000000}}"#,
         ]
     );
     for words in [

@@ -214,6 +214,11 @@ impl Engine {
         self.ledger.nodes()
     }
 
+    #[must_use]
+    pub fn node(&self, name: &NodeName) -> Option<&Node> {
+        self.ledger.node(name)
+    }
+
     /// Windows of the calendar that are not over, by node and begin.
     pub fn windows(&self) -> impl Iterator<Item = &Calendar> {
         self.ledger.windows().reported()

@@ -64,6 +64,7 @@ impl Act {
             | Verb::Tell { .. }
             | Verb::History { .. }
             | Verb::Audit { .. }
+            | Verb::Bill(_)
             | Verb::Calendar
             | Verb::Snapshot => None,
             Verb::Terminal { job } => of_job("attach", job, plain()),

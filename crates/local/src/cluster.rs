@@ -26,6 +26,8 @@ pub(crate) struct Cluster {
     pub(crate) windows: Vec<Calendar>,
     /// Of spot nodes whose prices are known.
     pub(crate) prices: BTreeMap<NodeName, Prices>,
+    /// Of one device for an hour, in millionths, where it is known and the node is no spot node.
+    pub(crate) list_prices: BTreeMap<NodeName, u64>,
     pub(crate) notes: Vec<String>,
 }
 
@@ -64,7 +66,14 @@ pub(crate) fn found() -> Result<Cluster, ClusterError> {
     let nodes = vec![node];
     let costs = cost::compile(&nodes, &BTreeMap::new());
     let map = Map { levels, costs, constants: Constants::DEFAULT };
-    Ok(Cluster { map, nodes, windows: Vec::new(), prices: BTreeMap::new(), notes: discovered.notes })
+    Ok(Cluster {
+        map,
+        nodes,
+        windows: Vec::new(),
+        prices: BTreeMap::new(),
+        list_prices: BTreeMap::new(),
+        notes: discovered.notes,
+    })
 }
 
 fn bad_name(e: &phalanx_model::NameError) -> ClusterError {
@@ -111,8 +120,14 @@ pub(crate) fn declared(path: &Path) -> Result<Cluster, ClusterError> {
         Some((node.name.clone(), Prices::of(node, said.price_micro_per_device_hour)?))
     });
     let prices = prices.collect();
+    let list_prices = file
+        .nodes
+        .iter()
+        .zip(&nodes)
+        .filter_map(|(said, node)| Some((node.name.clone(), said.price_micro_per_device_hour?)));
+    let list_prices = list_prices.collect();
     let map = Map { levels: file.levels, costs, constants };
-    Ok(Cluster { map, nodes, windows: file.windows, prices, notes: hardware.notes })
+    Ok(Cluster { map, nodes, windows: file.windows, prices, list_prices, notes: hardware.notes })
 }
 
 /// The constants of a site. The model counts on numbers above 0; only a time may be 0.

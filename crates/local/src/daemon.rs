@@ -25,6 +25,7 @@ use tracing::{info, warn};
 
 use crate::Paths;
 use crate::access::Policy;
+use crate::account::{self, Accounting};
 use crate::audit::Closed;
 use crate::checkpoints;
 use crate::clock::Clock;
@@ -136,6 +137,7 @@ pub(crate) struct Daemon {
     pub(crate) notes: Vec<String>,
     pub(crate) recorder: Recorder,
     pub(crate) metrics: MetricNames,
+    pub(crate) account: Accounting,
     /// Why jobs wait, for all who list them at a time.
     pub(crate) reasons: SingleFlight<Reasons>,
     pub(crate) limits: Limits,
@@ -225,6 +227,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     let header = Header::new(VERSION, epoch, clock.now());
     let journal = Journal::create_allocating(&paths.journal(), header, Some(allocate))?;
     let pending = pending_bytes(&recovered);
+    let account = Accounting::new(std::mem::take(&mut cluster.list_prices), recorder.charged_until()?);
     let exe = shim_exe(options)?;
     let world = |_: Handle| LocalWorld {
         paths: paths.clone(),
@@ -237,6 +240,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         epoch,
         clock: clock.clone(),
         counts: metrics.counts.clone(),
+        account: account.clone(),
     };
     let time = clock.clone();
     let (mut pump, engine) = Pump::new(Engine::new(epoch, config), journal, move || time.now(), world);
@@ -272,6 +276,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         closed: Closed::of(recorder.closings()?),
         recorder,
         metrics: MetricNames::default(),
+        account,
         reasons: SingleFlight::default(),
         limits,
         pending,
@@ -291,6 +296,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     serve(&daemon)?;
     let pumped = pumping.join().unwrap_or_default(); // It takes the process along if it panics.
     let _ = fs::remove_file(paths.socket());
+    account::close(&daemon);
     daemon.recorder.finish();
     daemon.clock.keep(paths);
     info!(steps = pumped.steps, "stopped; jobs go on");

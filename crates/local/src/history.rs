@@ -6,6 +6,7 @@
 //! [`History::record`] is one transaction, so a crash leaves whole steps (perhaps not the last ones: they are
 //! synced when the write-ahead log is, and the daemon brings them up to date when it starts).
 
+mod bill;
 mod prune;
 mod query;
 mod rows;
@@ -20,7 +21,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 pub use prune::Retention;
 pub use query::Filter;
-pub use rows::{AttemptRow, AuditRow, EventRow, JobRow, MemberRow, Row};
+pub use rows::{AccountRows, AttemptRow, AuditRow, EventRow, JobRow, MemberRow, Row};
 
 /// Most rows that one question returns.
 pub const ROWS_MAX: u32 = 100_000;

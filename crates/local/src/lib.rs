@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod account;
 mod audit;
 mod checkpoints;
 pub mod client;

@@ -6,6 +6,7 @@
 mod array;
 mod asks;
 mod audit;
+mod bill;
 mod cluster;
 mod filter;
 mod terminal;
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 pub use array::{ArrayView, JobRef};
 pub use asks::{BoostAsk, LogAsk, News, WindowAsk};
 pub use audit::{AuditFilter, AuditView, ClosedBy, REASON_CHARS_MAX};
+pub use bill::{BillAsk, BillBy, BillLine, BillView};
 pub use cluster::{
     HeldView, NodeView, NodesView, QueueDetailView, QueueView, TopologyView, WaitingView, WindowKind,
     WindowView,
@@ -164,6 +166,8 @@ pub enum Verb {
         filter: AuditFilter,
         limit: u32,
     },
+    /// What devices were for, and what it cost. Users see what their own jobs held, operators all of it.
+    Bill(BillAsk),
     Cordon {
         node: NodeName,
         /// At most [`REASON_CHARS_MAX`] characters.
@@ -243,6 +247,7 @@ pub enum Answer {
     History(Vec<HistoryView>),
     /// Oldest first.
     Audit(Vec<AuditView>),
+    Bill(BillView),
     /// By when they begin.
     Calendar(Vec<WindowView>),
     Snapshot(Box<Snapshot>),

@@ -13,14 +13,20 @@ use tracing::warn;
 use crate::Paths;
 use crate::clock::Clock;
 use crate::history::{
-    AttemptRow, AuditRow, EventRow, Filter, History, HistoryError, JobRow, MemberRow, Retention, Row,
+    AccountRows, AttemptRow, AuditRow, EventRow, Filter, History, HistoryError, JobRow, MemberRow, Retention,
+    Row,
 };
 use crate::losses;
-use crate::protocol::{AuditFilter, AuditView, EventView, GangView, HistoryView, JobFilter, JobRef, JobView};
+use crate::protocol::{
+    AuditFilter, AuditView, BillAsk, BillView, EventView, GangView, HistoryView, JobFilter, JobRef, JobView,
+};
 use crate::threads;
 
 /// Rows written in one transaction at most.
 const BATCH_MAX: usize = 4_096;
+
+/// Minutes of the account that wait for a disk that is full.
+const CHARGED_MAX: usize = 10_000;
 
 /// Events of one job; one that waits for months changes its reason often.
 const EVENTS_MAX: usize = 2_000;
@@ -147,6 +153,21 @@ impl Recorder {
         Ok(rows.into_iter().rev().map(|row| row.view).collect())
     }
 
+    /// Records what was charged.
+    pub(crate) fn account(&self, rows: AccountRows) {
+        let _ = self.entries.send(Entry::Rows(vec![Row::Account(rows)]));
+    }
+
+    /// The account of a time; only what jobs of one user held if `uid` says so.
+    pub(crate) fn bill(&self, uid: Option<u32>, ask: &BillAsk) -> Result<BillView, String> {
+        self.finish();
+        held(&self.reader).bill(uid, ask).map_err(|e| e.to_string())
+    }
+
+    pub(crate) fn charged_until(&self) -> Result<Option<Timestamp>, HistoryError> {
+        held(&self.reader).charged_until()
+    }
+
     /// The last act that closed or opened each node.
     pub(crate) fn closings(&self) -> Result<Vec<AuditRow>, HistoryError> {
         held(&self.reader).closings()
@@ -242,8 +263,10 @@ fn view(row: &JobRow) -> Option<JobView> {
 }
 
 fn write_all(mut history: History, entries: &Receiver<Entry>, clock: &Clock) {
+    // What was charged is never told again: it waits until it can be written.
+    let mut charged: Vec<Row> = Vec::new();
     for first in entries {
-        let mut rows = Vec::new();
+        let mut rows = std::mem::take(&mut charged);
         let mut after = Vec::new();
         for entry in std::iter::once(first).chain(entries.try_iter().take(BATCH_MAX)) {
             match entry {
@@ -253,7 +276,9 @@ fn write_all(mut history: History, entries: &Receiver<Entry>, clock: &Clock) {
         }
         if let Err(e) = history.record(&rows) {
             // A projection: the next start brings jobs that are still in the books up to date.
-            warn!(rows = rows.len(), error = %e, "rows of the history are lost");
+            charged.extend(rows.extract_if(.., |row| matches!(row, Row::Account(_))).take(CHARGED_MAX));
+            let (lost, waiting) = (rows.len(), charged.len());
+            warn!(lost, waiting, error = %e, "rows of the history cannot be written");
         }
         for entry in after {
             match entry {

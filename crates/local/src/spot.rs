@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use phalanx_model::show::span;
-use phalanx_model::{
-    Gang, GangId, GangRecord, Job, Needs, Node, NodeName, PartNeed, Phase, Placement, Timestamp,
-};
+use phalanx_model::{Gang, GangId, GangRecord, Job, Needs, Node, NodeName, Phase, Placement, Timestamp};
 
 use crate::protocol::{EventView, SpotView};
 
@@ -106,17 +104,7 @@ fn whole(amount: u128) -> u64 {
 
 /// Of each device of a member, in thousandths.
 fn each_milli(needs: &Needs) -> u64 {
-    match &needs.part {
-        None | Some(PartNeed::Replica) => WHOLE_MILLI,
-        Some(PartNeed::Share { compute_milli, .. } | PartNeed::Slice { compute_milli, .. }) => {
-            u64::from(*compute_milli)
-        }
-        // `3g.40gb` is three of the seven parts that MIG cuts a GPU into.
-        Some(PartNeed::Profile(name)) => {
-            let parts = name.split_once('g').and_then(|(parts, _)| parts.parse::<u64>().ok());
-            parts.map_or(WHOLE_MILLI, |parts| parts.min(7) * WHOLE_MILLI / 7)
-        }
-    }
+    needs.part.as_ref().map_or(WHOLE_MILLI, |part| part.device_milli(1_000).into())
 }
 
 /// All that a job saved, by what happened to it.
@@ -133,7 +121,7 @@ pub(crate) fn sum(events: &[EventView]) -> Option<SpotView> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use phalanx_model::Spot;
+    use phalanx_model::{PartNeed, Spot};
 
     #[test]
     fn shares_and_slices_count_as_parts_of_a_device() {

@@ -15,6 +15,7 @@ use phalanx_node::output;
 use tracing::warn;
 
 use crate::Paths;
+use crate::account;
 use crate::daemon::Daemon;
 use crate::launch;
 use crate::limits::Limits;
@@ -33,6 +34,7 @@ pub(crate) fn start(daemon: &Arc<Daemon>) -> io::Result<()> {
         forget_old(daemon);
         unknown::forget(daemon, SystemTime::now());
         daemon.clock.keep(&daemon.paths);
+        account::write_down(daemon);
         if let Some(unfinished) = unfinished(daemon) {
             bound_output(&daemon.paths, &daemon.limits, &unfinished);
         }

@@ -1,6 +1,7 @@
 //! What each verb does, and who may.
 
 mod again;
+mod bill;
 mod calendar;
 mod nodes;
 mod queues;
@@ -131,6 +132,7 @@ fn carry_out(daemon: &Arc<Daemon>, peer: &Peer, verb: Verb, reply: &mut Reply) -
         Verb::Resize { job, size } => turn::resize(daemon, peer, &job, size)?,
         Verb::Tell { job, gang, news } => tell::tell(daemon, peer, &job, gang, news)?,
         Verb::Audit { filter, limit } => nodes::audit(daemon, peer, &filter, limit)?,
+        Verb::Bill(ask) => bill::bill(daemon, peer, &ask)?,
         Verb::Cordon { node, reason } => nodes::cordon(daemon, peer, &node, reason.as_deref())?,
         Verb::Drain { node, by, reason } => nodes::drain(daemon, peer, &node, by, reason.as_deref())?,
         Verb::Uncordon { node } => nodes::change(daemon, peer, &node, |node| Input::NodeUncordoned { node })?,

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use phalanx_model::show::count;
 use phalanx_model::{
-    Change, Effect, Epoch, GangId, JobId, Node, NodeName, Order, Phase, Signal, StopCause, Timestamp,
+    Change, Effect, Epoch, GangId, Input, JobId, Node, NodeName, Order, Phase, Signal, StopCause, Timestamp,
 };
 use phalanx_shell::{Engine, World, sentences};
 
 use crate::Paths;
+use crate::account::Accounting;
 use crate::clock::Clock;
 use crate::hands::Task;
 use crate::launch::{self, Start};
@@ -41,6 +42,7 @@ pub(crate) struct LocalWorld {
     pub(crate) epoch: Epoch,
     pub(crate) clock: Clock,
     pub(crate) counts: Counts,
+    pub(crate) account: Accounting,
 }
 
 impl World for LocalWorld {
@@ -80,7 +82,8 @@ impl World for LocalWorld {
         }
     }
 
-    fn changed(&mut self, now: Timestamp, changes: &[Change], engine: &Engine) {
+    fn changed(&mut self, now: Timestamp, facts: &[Input], changes: &[Change], engine: &Engine) {
+        self.account.stepped(now, facts, changes, engine);
         // A job of many gangs changes in many ways in one step, and is written down once.
         let mut touched: BTreeSet<JobId> = BTreeSet::new();
         let mut gangs: BTreeSet<GangId> = BTreeSet::new();
@@ -88,7 +91,7 @@ impl World for LocalWorld {
         for change in changes {
             self.measure(now, change, engine);
             self.counts.changed(change);
-            gangs.extend(gang_of(change));
+            gangs.extend(change.gang());
             if let Change::GangFinished { gang, ending } = change {
                 touched.insert(gang.job);
                 if is_unstarted_task(engine, *gang) {
@@ -192,25 +195,9 @@ fn is_unstarted_task(engine: &Engine, gang: GangId) -> bool {
     is_task && engine.gang(gang).is_some_and(|record| record.attempt == 0)
 }
 
-/// The gang that a change is about.
-const fn gang_of(change: &Change) -> Option<GangId> {
-    match change {
-        Change::GangPlaced { gang, .. }
-        | Change::GangRunning { gang, .. }
-        | Change::GangStopping { gang, .. }
-        | Change::GangRetrying { gang, .. }
-        | Change::GangFinished { gang, .. }
-        | Change::ReasonChanged { gang, .. }
-        | Change::GangReserved { gang, .. }
-        | Change::ReservationDropped { gang, .. }
-        | Change::ResizeAsked { gang, .. } => Some(*gang),
-        _ => None,
-    }
-}
-
 /// A change as one line of a job's history; of a task of an array with its number.
 pub(crate) fn event(at: Timestamp, change: &Change, engine: &Engine) -> Option<(JobId, EventView)> {
-    let task = gang_of(change).and_then(|gang| engine.job(gang.job)?.task_number(gang.index));
+    let task = change.gang().and_then(|gang| engine.job(gang.job)?.task_number(gang.index));
     let (job, what, mut detail) = match (change, task) {
         // Of another job its own end says so.
         (Change::GangFinished { gang, ending }, Some(_)) => {

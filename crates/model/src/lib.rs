@@ -5,6 +5,7 @@
 //! and its reports ([`Change`], [`Report`]). No type here needs a clock, a file or a thread.
 
 pub mod array;
+mod change;
 pub mod cost_table;
 pub mod domains;
 pub mod effect;
@@ -36,6 +37,7 @@ mod torus;
 mod update;
 
 pub use array::{Array, Progress, TASKS_MAX, Tasks, TasksError};
+pub use change::Change;
 pub use cost_table::{CollectiveCost, CostTable, DomainCost, LevelCost, NicCost, ShapeCost, Transport};
 pub use effect::{Effect, EffectId, Epoch, Order, Outcome, Signal, Wake};
 pub use gang::{
@@ -67,8 +69,8 @@ pub use queue::{
     ResourceReport, SERVICE_LEVELS_DEFAULT_MS, SERVICE_LEVELS_MAX, Settings, ShapeQuota, ShapeReport,
 };
 pub use report::{
-    Change, Confidence, Estimate, LevelCount, LikelyStart, QueueBound, QueueLimit, Reason, Rejection, Report,
-    Rule, Unblock,
+    Confidence, Estimate, LevelCount, LikelyStart, QueueBound, QueueLimit, Reason, Rejection, Report, Rule,
+    Unblock,
 };
 pub use service::{Look, Replicas, Service, Session, Target};
 pub use snapshot::Snapshot;

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{NodeName, NodeSet, ResourceName};
 
+/// A whole device in thousandths.
+const WHOLE_MILLI: u32 = 1_000;
+
 /// The needs of one member.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "WrittenNeeds")]
@@ -148,6 +151,21 @@ impl Needs {
 }
 
 impl PartNeed {
+    /// What a member has of its device, in thousandths; of a replica `replica_milli`, see
+    /// [`Machine::replica_milli`](crate::Machine::replica_milli).
+    #[must_use]
+    pub fn device_milli(&self, replica_milli: u32) -> u32 {
+        match self {
+            Self::Replica => replica_milli,
+            Self::Share { compute_milli, .. } | Self::Slice { compute_milli, .. } => *compute_milli,
+            // `3g.40gb` is three of the seven parts that MIG cuts a GPU into.
+            Self::Profile(name) => {
+                let parts = name.split_once('g').and_then(|(parts, _)| parts.parse::<u32>().ok());
+                parts.map_or(WHOLE_MILLI, |parts| parts.min(7) * WHOLE_MILLI / 7)
+            }
+        }
+    }
+
     /// The device memory of a share: the requested amount, or the same part as of the compute. 0 if the memory of the
     /// device is unknown (0).
     #[must_use]

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod ask;
+mod clerk;
 pub mod http;
 pub mod log;
 mod pump;
@@ -13,6 +14,7 @@ mod recover;
 mod rotate;
 
 pub use ask::{Handle, PumpError};
+pub use clerk::Clerk;
 pub use pump::{Metrics, Pump, World};
 pub use recover::{Recovered, recover};
 

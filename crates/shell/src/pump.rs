@@ -19,8 +19,8 @@ const RETRY: Duration = Duration::from_millis(500);
 pub trait World {
     /// Carries out orders. They are durable: a successor will know of them.
     fn carry_out(&mut self, effects: &[Effect], engine: &Engine);
-    /// Told what changed, after the step is durable.
-    fn changed(&mut self, now: Timestamp, changes: &[Change], engine: &Engine);
+    /// Told what changed by which facts, after the step is durable.
+    fn changed(&mut self, now: Timestamp, facts: &[Input], changes: &[Change], engine: &Engine);
     /// Told something that an operator should read.
     fn warn(&mut self, message: &str);
     /// Told how long the engine took over a step of so many facts that gave so many orders, before they are durable.
@@ -101,7 +101,7 @@ impl<W: World, S: Storage> Pump<W, S> {
             journal.decisions(&self.out)?;
             journal.sync()?;
         }
-        self.dispatch(now);
+        self.dispatch(now, facts);
         Ok(())
     }
 
@@ -148,7 +148,7 @@ impl<W: World, S: Storage> Pump<W, S> {
         }
         self.step(now, &inputs);
         self.make_durable();
-        self.dispatch(now);
+        self.dispatch(now, &inputs);
         for (_, reply) in replies {
             reply(Ok((&self.engine, &self.out.changes)));
         }
@@ -231,8 +231,8 @@ impl<W: World, S: Storage> Pump<W, S> {
         replies.for_each(|reply| reply(Err(&why)));
     }
 
-    pub(crate) fn dispatch(&mut self, now: Timestamp) {
-        self.world.changed(now, &self.out.changes, &self.engine);
+    pub(crate) fn dispatch(&mut self, now: Timestamp, facts: &[Input]) {
+        self.world.changed(now, facts, &self.out.changes, &self.engine);
         self.world.carry_out(&self.out.effects, &self.engine);
     }
 }

@@ -79,7 +79,7 @@ impl<W: World, S: phalanx_journal::Storage> Pump<W, S> {
                     self.world.warn(&format!("old journal segments stay: {e}"));
                 }
                 (self.journal, self.engine, self.out, self.wake) = (Some(journal), engine, out, wake);
-                self.dispatch(now);
+                self.dispatch(now, &facts);
             }
             Ok((journal, Err(e))) => {
                 // Half a segment must not be taken for the newest at the next start.

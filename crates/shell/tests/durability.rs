@@ -56,7 +56,7 @@ impl World for Told {
     fn carry_out(&mut self, effects: &[Effect], _: &Engine) {
         effects.iter().for_each(|e| self.effects.send(e.clone()).unwrap());
     }
-    fn changed(&mut self, _: Timestamp, _: &[Change], _: &Engine) {}
+    fn changed(&mut self, _: Timestamp, _: &[Input], _: &[Change], _: &Engine) {}
     fn warn(&mut self, _: &str) {
         self.warnings.fetch_add(1, Ordering::SeqCst);
     }
@@ -303,7 +303,7 @@ impl World for Obliging {
             std::thread::spawn(move || engine.report(facts));
         }
     }
-    fn changed(&mut self, _: Timestamp, _: &[Change], _: &Engine) {}
+    fn changed(&mut self, _: Timestamp, _: &[Input], _: &[Change], _: &Engine) {}
     fn warn(&mut self, message: &str) {
         panic!("{message}");
     }

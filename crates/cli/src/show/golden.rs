@@ -88,6 +88,7 @@ fn nodes_and_queues() {
     same("nodes", &nodes::list(&page(), &views::nodes()));
     same("nodes-wide", &nodes::list(&wide(), &views::nodes()));
     same("audit", &audit::list(&page(), &views::audit()));
+    same("bill", &bill::page(&page(), &views::bill(), phalanx_model::Timestamp(1_793_491_200_000)));
     let seen = top::Seen { nodes: Some(views::nodes()), jobs: views::jobs(), queues: views::queues() };
     same("top", &top::all(&page(), &seen));
     let (lines, most) = top::screen(&narrow(), &seen, top::Tab::Jobs, 1, 8);

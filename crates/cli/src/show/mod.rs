@@ -3,6 +3,7 @@
 
 mod asked;
 pub(crate) mod audit;
+pub(crate) mod bill;
 pub(crate) mod calendar;
 pub(crate) mod dry_run;
 pub(crate) mod fit;

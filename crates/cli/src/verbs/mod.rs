@@ -1,5 +1,6 @@
 //! What each verb does: asks the daemon, and prints what it says.
 
+mod bill;
 mod calendar;
 mod cluster;
 mod daemon;
@@ -114,6 +115,7 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
         Verb::Queues(queues) => policy::queues(&session, &queues),
         Verb::History(history) => policy::history(&session, &history),
         Verb::Audit(asked) => policy::audit(&session, &asked),
+        Verb::Bill(asked) => bill::bill(&session, &asked),
         Verb::Hold(one) => session.done(Ask::Hold { job: JobRef::parse(&one.job) }),
         Verb::Release(one) => session.done(Ask::Release { job: JobRef::parse(&one.job) }),
         Verb::Boost(boost) => policy::boost(&session, &boost),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use phalanx_account::State;
 use phalanx_local::protocol::*;
 use phalanx_model::*;
 
@@ -299,6 +300,27 @@ pub fn audit() -> Vec<AuditView> {
         AuditView { refused, ..act("bob", 1_001, "uncordon", "node login", "") },
         act("bob", 1_001, "update", "job 7", "time limit 2h"),
     ]
+}
+
+/// Of two queues, and of what no job had.
+pub fn bill() -> BillView {
+    let line = |of: &[&str], states: &[(State, i64)], cost_micro| BillLine {
+        of: of.iter().map(|text| (*text).to_owned()).collect(),
+        device_us: states.iter().map(|(state, minutes)| (*state, minutes * 60_000_000)).collect(),
+        cost_micro,
+    };
+    let vision =
+        [(State::Running, 4_800), (State::Starting, 6), (State::Stopping, 3), (State::LostToPreemption, 120)];
+    BillView {
+        by: vec![BillBy::Queue, BillBy::Model],
+        until: NOW,
+        lines: vec![
+            line(&["", "NVIDIA H100"], &[(State::Idle, 600), (State::Draining, 61)], 27_541_666),
+            line(&["speech", "NVIDIA H100"], &[(State::Running, 1)], 41_666),
+            line(&["vision", "NVIDIA H100"], &vision, 205_375_000),
+        ],
+        is_cut: false,
+    }
 }
 
 pub fn report() -> Report {

@@ -284,6 +284,10 @@ impl Ledger {
         self.nodes.values()
     }
 
+    pub(crate) fn node(&self, name: &NodeName) -> Option<&Node> {
+        self.nodes.get(name)
+    }
+
     pub(crate) fn record(&self, id: GangId) -> Option<&GangRecord> {
         self.jobs.get(&id.job)?.gangs.get(id.index as usize)
     }

@@ -363,7 +363,7 @@ impl World for KubeWorld {
         }
     }
 
-    fn changed(&mut self, now: Timestamp, changes: &[Change], engine: &Engine) {
+    fn changed(&mut self, now: Timestamp, _: &[Input], changes: &[Change], engine: &Engine) {
         let news: Vec<News> = changes.iter().filter_map(|change| news(now, change, engine)).collect();
         if !news.is_empty() {
             let _ = self.desk.send(Message::News(news));

@@ -97,7 +97,7 @@ async fn look(engine: Handle) {
 mod tests {
     use std::sync::mpsc::{Receiver, channel};
 
-    use phalanx_model::{Change, Effect, Epoch, Timestamp};
+    use phalanx_model::{Change, Effect, Epoch, Input, Timestamp};
     use phalanx_shell::{Config, Engine, Pump, World, unix_now};
 
     use super::*;
@@ -106,7 +106,7 @@ mod tests {
 
     impl World for Nothing {
         fn carry_out(&mut self, _: &[Effect], _: &Engine) {}
-        fn changed(&mut self, _: Timestamp, _: &[Change], _: &Engine) {}
+        fn changed(&mut self, _: Timestamp, _: &[Input], _: &[Change], _: &Engine) {}
         fn warn(&mut self, _: &str) {}
     }
 

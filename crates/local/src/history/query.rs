@@ -72,7 +72,10 @@ impl Filter {
 }
 
 /// A question about the rows for which all conditions hold that have a value, and these values in their order.
-fn narrowed<const N: usize>(question: &str, conditions: [(&str, Option<Value>); N]) -> (String, Vec<Value>) {
+pub(super) fn narrowed<const N: usize>(
+    question: &str,
+    conditions: [(&str, Option<Value>); N],
+) -> (String, Vec<Value>) {
     let mut sql = format!("{question} WHERE true");
     let mut values = Vec::new();
     for (condition, value) in conditions {
@@ -198,7 +201,7 @@ impl History {
         self.many(sql, [ROWS_MAX], audit)
     }
 
-    fn one<T>(
+    pub(super) fn one<T>(
         &self,
         sql: &str,
         values: impl Params,
@@ -209,7 +212,7 @@ impl History {
         found.map_err(error(&self.path, "read"))
     }
 
-    fn many<T>(
+    pub(super) fn many<T>(
         &self,
         sql: &str,
         values: impl Params,
@@ -225,7 +228,7 @@ fn unsigned(column: usize, value: i64) -> rusqlite::Result<u64> {
     u64::try_from(value).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(column, value))
 }
 
-fn time(row: &Found<'_>, column: usize) -> rusqlite::Result<Timestamp> {
+pub(super) fn time(row: &Found<'_>, column: usize) -> rusqlite::Result<Timestamp> {
     unsigned(column, row.get(column)?).map(Timestamp)
 }
 

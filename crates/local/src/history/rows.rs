@@ -3,6 +3,8 @@
 use phalanx_model::{JobId, Timestamp};
 use rusqlite::{Connection, TransactionBehavior, named_params};
 
+use phalanx_account::{Entry, Payer};
+
 use super::{History, HistoryError, error};
 use crate::protocol::AuditView;
 
@@ -88,9 +90,17 @@ pub struct AuditRow {
     pub node: Option<String>,
 }
 
+/// What was charged since the rows before, and until when all is charged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccountRows {
+    pub entries: Vec<Entry>,
+    pub until: Timestamp,
+}
+
 /// Something to record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Row {
+    Account(AccountRows),
     Audit(AuditRow),
     Job(JobRow),
     Attempt(AttemptRow),
@@ -134,6 +144,7 @@ impl History {
                 Row::Member(row) => write_member(&transaction, row)?,
                 Row::Event(row) => write_event(&transaction, row)?,
                 Row::Audit(row) => write_audit(&transaction, row)?,
+                Row::Account(rows) => write_account(&transaction, rows)?,
             }
         }
         transaction.commit()
@@ -204,5 +215,30 @@ fn write_audit(connection: &Connection, AuditRow { view, node }: &AuditRow) -> r
         ":at": integer(view.at.0), ":uid": view.uid, ":user": view.user, ":verb": view.verb,
         ":target": view.target, ":node": node, ":detail": view.detail, ":refused": view.refused,
     })?;
+    Ok(())
+}
+
+/// Amounts are added to those of the same hour.
+fn write_account(connection: &Connection, rows: &AccountRows) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO account VALUES (:hour, :state, :queue, :uid, :user, :job, :name, :model, :spot,
+            :price_micro, :device_us)
+            ON CONFLICT DO UPDATE SET device_us = device_us + excluded.device_us",
+    )?;
+    for Entry { hour, key, device_us } in &rows.entries {
+        let payer: Option<&Payer> = key.payer.as_deref();
+        statement.execute(named_params! {
+            ":hour": integer(*hour), ":state": key.state.word(),
+            ":queue": payer.map_or("", |payer| payer.queue.as_str()),
+            ":uid": payer.map(|payer| payer.uid),
+            ":user": payer.map_or("", |payer| payer.user.as_str()),
+            ":job": integer(payer.map_or(0, |payer| payer.job.0)),
+            ":name": payer.map_or("", |payer| payer.name.as_str()),
+            ":model": key.class.model, ":spot": key.class.is_spot,
+            ":price_micro": integer(key.class.price_micro), ":device_us": device_us,
+        })?;
+    }
+    let mut until = connection.prepare_cached("INSERT OR REPLACE INTO account_until VALUES (1, ?)")?;
+    until.execute([integer(rows.until.0)])?;
     Ok(())
 }

@@ -95,6 +95,26 @@ pub(super) const MIGRATIONS: &[&str] = &[
     CREATE INDEX audit_by_user ON audit (uid, id);
     CREATE INDEX audit_by_node ON audit (node, id) WHERE node IS NOT NULL;
 ",
+    "
+    CREATE TABLE account (
+        hour        INTEGER NOT NULL,
+        state       TEXT NOT NULL,
+        queue       TEXT NOT NULL,
+        uid         INTEGER,
+        user        TEXT NOT NULL,
+        job         INTEGER NOT NULL,
+        name        TEXT NOT NULL,
+        model       TEXT NOT NULL,
+        spot        INTEGER NOT NULL,
+        price_micro INTEGER NOT NULL,
+        device_us   INTEGER NOT NULL
+    ) STRICT;
+    CREATE UNIQUE INDEX account_by_all ON account (hour, job, state, queue, user, name, model, spot, price_micro);
+    CREATE TABLE account_until (
+        one INTEGER PRIMARY KEY CHECK (one = 1),
+        at  INTEGER NOT NULL
+    ) STRICT;
+",
 ];
 
 /// Refuses what is damaged, newer, or no history at all.

@@ -394,3 +394,70 @@ fn the_acts_of_one_user_take_no_room_from_others() {
     assert_eq!(history.audit(None, &since, 10).unwrap().len(), 1);
     assert_eq!(history.closings().unwrap().iter().map(|row| row.view.at.0).collect::<Vec<_>>(), [2]);
 }
+
+#[test]
+fn a_bill_adds_up_what_was_charged_and_shows_users_their_own() {
+    use std::sync::Arc;
+
+    use phalanx_account::{Class, Entry, HOUR_MS, Key, Payer, State};
+
+    use crate::protocol::{BillAsk, BillBy};
+
+    let dir = tempfile::tempdir().unwrap();
+    let mut history = History::open(&dir.path().join("history.db")).unwrap();
+    assert_eq!(history.charged_until().unwrap(), None);
+    let class = Arc::new(Class { model: "H100".to_owned(), is_spot: false, price_micro: 2_000_000 });
+    let payer = |uid: u32, job: u64| {
+        Some(Arc::new(Payer {
+            queue: phalanx_model::QueueName::new("vision").unwrap(),
+            uid,
+            user: format!("u{uid}"),
+            job: JobId(job),
+            name: "it's, a job".to_owned(),
+        }))
+    };
+    let entry = |hour: u64, state: State, payer: Option<Arc<Payer>>, hours: i64| Entry {
+        hour,
+        key: Key { state, payer, class: Arc::clone(&class) },
+        device_us: hours * 3_600_000_000,
+    };
+    // 2026-11-30 23:00 and the hour after it, in another month.
+    let hour = 498_911;
+    let first = vec![
+        entry(hour, State::Running, payer(1, 9), 6),
+        entry(hour, State::Running, payer(2, 10), 1),
+        entry(hour, State::Idle, None, 1),
+    ];
+    // Work that was charged before turned out to be lost.
+    let second = vec![
+        entry(hour, State::Running, payer(1, 9), -6),
+        entry(hour, State::LostToFailure, payer(1, 9), 6),
+        entry(hour + 1, State::Idle, None, 8),
+    ];
+    for (entries, until) in [(first, (hour + 1) * HOUR_MS), (second, (hour + 2) * HOUR_MS)] {
+        history.record(&[Row::Account(AccountRows { entries, until: Timestamp(until) })]).unwrap();
+    }
+    let lines = |history: &History, uid: Option<u32>, ask: BillAsk| -> Vec<String> {
+        let view = history.bill(uid, &ask).unwrap();
+        assert_eq!(view.until, Timestamp((hour + 2) * HOUR_MS));
+        let line = |line: &crate::protocol::BillLine| {
+            format!("{} {} {}", line.of.join("|"), line.total_us() / 3_600_000_000, line.cost_micro)
+        };
+        view.lines.iter().map(line).collect()
+    };
+    let by = |by: &[BillBy]| BillAsk { by: by.to_vec(), ..BillAsk::default() };
+    assert_eq!(lines(&history, None, by(&[])), [" 16 32000000"]);
+    assert_eq!(
+        lines(&history, None, by(&[BillBy::Job, BillBy::State])),
+        ["|idle 9 18000000", "9 it's, a job|lost_to_failure 6 12000000", "10 it's, a job|running 1 2000000"]
+    );
+    assert_eq!(lines(&history, Some(2), by(&[BillBy::User, BillBy::Price])), ["u2|2000000 1 2000000"]);
+    assert_eq!(lines(&history, None, by(&[BillBy::Month])), ["2026-11 8 16000000", "2026-12 8 16000000"]);
+    let later = BillAsk { since: Some(Timestamp((hour + 1) * HOUR_MS + 5)), ..by(&[BillBy::Hour]) };
+    assert_eq!(lines(&history, None, later), ["2026-12-01T00:00Z 8 16000000"]);
+    let of_queue = BillAsk { queue: Some("speech".to_owned()), ..by(&[]) };
+    assert_eq!(lines(&history, None, of_queue), [""; 0]);
+    let retention = Retention { keep_ms: u64::MAX, keep_jobs: 10 };
+    history.prune(retention, Timestamp((hour + 1 + bill::KEPT_HOURS) * HOUR_MS)).unwrap();
+    assert_eq!(lines(&history, None, by(&[])), [" 8 16000000"], "an account has an end");
+}

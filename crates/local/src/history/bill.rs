@@ -1,0 +1,98 @@
+//! What the account says of a time, in lines.
+
+use std::collections::BTreeMap;
+
+use phalanx_account::{HOUR_MS, State};
+use phalanx_model::Timestamp;
+use rusqlite::types::Value;
+
+use super::query::{narrowed, time};
+use super::rows::integer;
+use super::{History, HistoryError, ROWS_MAX};
+use crate::protocol::{BillAsk, BillBy, BillLine, BillView};
+
+/// The account is kept so long, in hours: a year and a month.
+pub(super) const KEPT_HOURS: u64 = 396 * 24;
+
+impl BillBy {
+    /// The text of a line, as SQLite makes it of a row.
+    const fn sql(self) -> &'static str {
+        match self {
+            Self::Queue => "queue",
+            Self::User => "user",
+            Self::Job => "CASE job WHEN 0 THEN '' ELSE job || ' ' || name END",
+            Self::Model => "model",
+            Self::State => "state",
+            Self::Month => "strftime('%Y-%m', hour * 3600, 'unixepoch')",
+            Self::Day => "strftime('%Y-%m-%d', hour * 3600, 'unixepoch')",
+            Self::Hour => "strftime('%Y-%m-%dT%H:00Z', hour * 3600, 'unixepoch')",
+            Self::Spot => "CASE spot WHEN 0 THEN '' ELSE 'spot' END",
+            Self::Price => "CASE price_micro WHEN 0 THEN '' ELSE CAST(price_micro AS TEXT) END",
+        }
+    }
+}
+
+impl History {
+    /// The account of a time; only what jobs of one user held if `uid` says so.
+    ///
+    /// # Errors
+    /// As [`Self::job`].
+    pub fn bill(&self, uid: Option<u32>, ask: &BillAsk) -> Result<BillView, HistoryError> {
+        let hour = |at: Timestamp| Value::Integer(integer(at.0 / HOUR_MS));
+        let conditions = [
+            ("uid = ?", uid.map(|uid| Value::Integer(uid.into()))),
+            ("user = ?", ask.user.clone().map(Value::Text)),
+            ("queue = ?", ask.queue.clone().map(Value::Text)),
+            ("hour >= ?", ask.since.map(hour)),
+            ("hour < ?", ask.until.map(hour)),
+        ];
+        let columns: String = ask.by.iter().map(|by| format!("{}, ", by.sql())).collect();
+        let groups: Vec<String> = (1..=ask.by.len() + 2).map(|column| column.to_string()).collect();
+        let groups = groups.join(", ");
+        let question = format!("SELECT {columns}state, price_micro, sum(device_us) FROM account");
+        let (sql, mut values) = narrowed(&question, conditions);
+        let sql = format!("{sql} GROUP BY {groups} ORDER BY {groups} LIMIT ?");
+        values.push(Value::Integer(i64::from(ROWS_MAX) + 1));
+        let count = ask.by.len();
+        let rows = self.many(&sql, rusqlite::params_from_iter(values), |row| {
+            let of = (0..count).map(|column| row.get(column)).collect::<rusqlite::Result<Vec<String>>>()?;
+            let state: String = row.get(count)?;
+            Ok((of, state, row.get::<_, i64>(count + 1)?, row.get::<_, i64>(count + 2)?))
+        })?;
+        let is_cut = rows.len() > ROWS_MAX as usize;
+        let mut lines: BTreeMap<Vec<String>, (BTreeMap<State, i64>, i128)> = BTreeMap::new();
+        for (of, state, price_micro, device_us) in rows {
+            // A state that a later version writes is in no bill of this one.
+            let Some(state) = State::of_word(&state) else { continue };
+            let (states, cost) = lines.entry(of).or_default();
+            *states.entry(state).or_default() += device_us;
+            *cost += i128::from(price_micro) * i128::from(device_us);
+        }
+        let line = |(of, (mut device_us, cost)): (Vec<String>, (BTreeMap<State, i64>, i128))| {
+            device_us.retain(|_, us| *us != 0);
+            let cost = cost / i128::from(HOUR_MS) / 1_000;
+            BillLine { of, device_us, cost_micro: i64::try_from(cost).unwrap_or(i64::MAX) }
+        };
+        let until = self.charged_until()?.unwrap_or_default();
+        let mut lines: Vec<BillLine> =
+            lines.into_iter().map(line).filter(|line| !line.device_us.is_empty()).collect();
+        if let Some(job) = ask.by.iter().position(|by| *by == BillBy::Job) {
+            lines
+                .sort_by_cached_key(|line| (line.of[..job].to_vec(), number(&line.of[job]), line.of.clone()));
+        }
+        Ok(BillView { by: ask.by.clone(), until, lines, is_cut })
+    }
+
+    /// Until when the account is charged; `None` if it never was.
+    ///
+    /// # Errors
+    /// As [`Self::job`].
+    pub fn charged_until(&self) -> Result<Option<Timestamp>, HistoryError> {
+        self.one("SELECT at FROM account_until", [], |row| time(row, 0))
+    }
+}
+
+/// `7` of `7 llama`.
+fn number(job: &str) -> Option<u64> {
+    job.split(' ').next()?.parse().ok()
+}

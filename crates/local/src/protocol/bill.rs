@@ -1,0 +1,115 @@
+//! What devices were for, and what it cost.
+
+use std::collections::BTreeMap;
+
+use phalanx_account::State;
+use phalanx_model::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// What the lines of a bill are by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BillBy {
+    Queue,
+    User,
+    /// The number of the job and its name: `7 llama`.
+    Job,
+    Model,
+    State,
+    /// `2026-12`, in UTC as the days and hours.
+    Month,
+    /// `2026-12-01`.
+    Day,
+    /// `2026-12-01T08:00Z`.
+    Hour,
+    /// `spot`, or nothing.
+    Spot,
+    /// Of one device for an hour, in millionths of the unit of the site; nothing if unknown.
+    Price,
+}
+
+impl BillBy {
+    pub const ALL: [Self; 10] = [
+        Self::Queue,
+        Self::User,
+        Self::Job,
+        Self::Model,
+        Self::State,
+        Self::Month,
+        Self::Day,
+        Self::Hour,
+        Self::Spot,
+        Self::Price,
+    ];
+
+    /// As users write and read it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Queue => "queue",
+            Self::User => "user",
+            Self::Job => "job",
+            Self::Model => "model",
+            Self::State => "state",
+            Self::Month => "month",
+            Self::Day => "day",
+            Self::Hour => "hour",
+            Self::Spot => "spot",
+            Self::Price => "price",
+        }
+    }
+}
+
+/// Which part of the account; all that is said must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BillAsk {
+    pub by: Vec<BillBy>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// From the beginning of this hour on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// Until the end of the hour before this time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+}
+
+/// A bill, in the order of what its lines are by.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BillView {
+    pub by: Vec<BillBy>,
+    /// Until when everything is charged.
+    pub until: Timestamp,
+    pub lines: Vec<BillLine>,
+    /// There are more lines than are given.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_cut: bool,
+}
+
+/// One line of a bill.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BillLine {
+    /// In the order of [`BillView::by`]. Empty where no job had the devices.
+    pub of: Vec<String>,
+    /// Microseconds of one device.
+    pub device_us: BTreeMap<State, i64>,
+    /// In millionths of the unit of the site, by declared prices; devices without a price cost nothing.
+    pub cost_micro: i64,
+}
+
+impl BillLine {
+    /// The device time in all states, in microseconds.
+    #[must_use]
+    pub fn total_us(&self) -> i64 {
+        self.sum(|_| true)
+    }
+
+    /// The device time in some states, in microseconds.
+    #[must_use]
+    pub fn sum(&self, counts: impl Fn(State) -> bool) -> i64 {
+        self.device_us.iter().filter(|(state, _)| counts(**state)).map(|(_, us)| us).sum()
+    }
+}

@@ -1,0 +1,18 @@
+//! What devices were for, and what it cost.
+
+use super::{Failure, refuse, unreadable};
+use crate::account;
+use crate::daemon::Daemon;
+use crate::protocol::{Answer, BillAsk, BillBy, ErrorCode};
+use crate::server::Peer;
+
+/// What a peer may see of the account.
+pub(super) fn bill(daemon: &Daemon, peer: &Peer, ask: &BillAsk) -> Result<Answer, Failure> {
+    if ask.by.len() > BillBy::ALL.len() {
+        let hint = "name each column once";
+        return Err(refuse(ErrorCode::BadRequest, "a bill has more columns than there are", hint));
+    }
+    account::write_down(daemon);
+    let uid = (!peer.is_operator).then_some(peer.owner.uid);
+    Ok(Answer::Bill(daemon.recorder.bill(uid, ask).map_err(unreadable)?))
+}
