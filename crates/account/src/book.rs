@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use phalanx_model::{GangId, NodeName, Timestamp};
+use phalanx_model::{DeviceMask, GangId, NodeName, Timestamp};
 
 use crate::{Entry, Gone, Held, Holding, Host, Key, Loss, State};
 
@@ -25,10 +25,18 @@ pub struct Book {
 #[derive(Debug)]
 struct OnNode {
     host: Host,
-    gangs: BTreeSet<GangId>,
+    /// What gangs hold or have reserved here.
+    gangs: BTreeMap<GangId, Vec<OnDevices>>,
     /// What every thousandth of the devices is for, since a time.
     parts: Vec<Part>,
     since: Timestamp,
+}
+
+/// What a member has of each of some devices, in thousandths.
+#[derive(Clone, Copy, Debug)]
+struct OnDevices {
+    devices: DeviceMask,
+    each_milli: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -64,8 +72,8 @@ impl Book {
                 self.divide(name);
             }
             None => {
-                let holds = |tenant: &Tenant| tenant.holding.slots.iter().any(|slot| slot.node == *name);
-                let gangs = self.gangs.iter().filter(|(_, tenant)| holds(tenant)).map(|(id, _)| *id);
+                let on_node = |tenant: &Tenant| slots_by_node(&tenant.holding).remove(name);
+                let gangs = self.gangs.iter().filter_map(|(id, tenant)| Some((*id, on_node(tenant)?)));
                 let node = OnNode { host, gangs: gangs.collect(), parts: Vec::new(), since: now };
                 self.nodes.insert(name.clone(), node);
                 self.divide(name);
@@ -160,9 +168,8 @@ impl Book {
 
     /// Charges everything up to now, and takes the entries since the last time.
     pub fn take_entries(&mut self, now: Timestamp) -> Vec<Entry> {
-        let names: Vec<NodeName> = self.nodes.keys().cloned().collect();
-        for name in &names {
-            self.settle(now, name);
+        for node in self.nodes.values_mut() {
+            node.settle(now, &mut self.gangs, &mut self.charged);
         }
         let charged = std::mem::take(&mut self.charged);
         let entry = |((hour, key), device_us)| Entry { hour, key, device_us };
@@ -171,19 +178,9 @@ impl Book {
 
     /// Charges the parts of a node up to now.
     fn settle(&mut self, now: Timestamp, name: &NodeName) {
-        let Some(node) = self.nodes.get_mut(name) else { return };
-        // A clock that went back charges nothing twice.
-        if now <= node.since {
-            return;
+        if let Some(node) = self.nodes.get_mut(name) {
+            node.settle(now, &mut self.gangs, &mut self.charged);
         }
-        for part in &node.parts {
-            charge(&mut self.charged, part, node.since, now);
-            let tenant = part.gang.filter(|_| part.key.state == State::Running);
-            if let Some(tenant) = tenant.and_then(|gang| self.gangs.get_mut(&gang)) {
-                charge(&mut tenant.unsaved, part, node.since, now);
-            }
-        }
-        node.since = now;
     }
 
     /// Moves what a gang was charged as running to what is lost, in the hours in which it ran.
@@ -197,14 +194,13 @@ impl Book {
 
     /// Divides nodes again whose gangs changed; they were settled.
     fn place(&mut self, id: GangId, nodes: &BTreeSet<NodeName>) {
-        let held = self.gangs.get(&id).map(|tenant| nodes_of(&tenant.holding)).unwrap_or_default();
+        let mut held = self.gangs.get(&id).map(|tenant| slots_by_node(&tenant.holding)).unwrap_or_default();
         for name in nodes {
             if let Some(node) = self.nodes.get_mut(name) {
-                if held.contains(name) {
-                    node.gangs.insert(id);
-                } else {
-                    node.gangs.remove(&id);
-                }
+                match held.remove(name) {
+                    Some(slots) => node.gangs.insert(id, slots),
+                    None => node.gangs.remove(&id),
+                };
             }
             self.divide(name);
         }
@@ -213,10 +209,9 @@ impl Book {
     /// Says what each thousandth of the devices of a node is for.
     fn divide(&mut self, name: &NodeName) {
         let Some(node) = self.nodes.get_mut(name) else { return };
-        let tenants = node.gangs.iter().filter_map(|id| Some((*id, self.gangs.get(id)?)));
-        let slots: Vec<(GangId, &Holding, &Held)> = tenants
-            .flat_map(|(id, tenant)| tenant.holding.slots.iter().map(move |slot| (id, &tenant.holding, slot)))
-            .filter(|(_, _, slot)| slot.node == *name)
+        let tenants = node.gangs.iter().filter_map(|(id, slots)| Some((*id, self.gangs.get(id)?, slots)));
+        let slots: Vec<(GangId, &Holding, &OnDevices)> = tenants
+            .flat_map(|(id, tenant, slots)| slots.iter().map(move |slot| (id, &tenant.holding, slot)))
             .collect();
         let mut parts: BTreeMap<(Option<GangId>, Key), u64> = BTreeMap::new();
         for (index, class) in (0_u32..).zip(&node.host.devices) {
@@ -262,8 +257,34 @@ impl Book {
     }
 }
 
+impl OnNode {
+    fn settle(&mut self, now: Timestamp, gangs: &mut BTreeMap<GangId, Tenant>, charged: &mut Charges) {
+        // A clock that went back charges nothing twice.
+        if now <= self.since {
+            return;
+        }
+        for part in &self.parts {
+            charge(charged, part, self.since, now);
+            let tenant = part.gang.filter(|_| part.key.state == State::Running);
+            if let Some(tenant) = tenant.and_then(|gang| gangs.get_mut(&gang)) {
+                charge(&mut tenant.unsaved, part, self.since, now);
+            }
+        }
+        self.since = now;
+    }
+}
+
 fn nodes_of(holding: &Holding) -> BTreeSet<NodeName> {
     holding.slots.iter().map(|slot| slot.node.clone()).collect()
+}
+
+fn slots_by_node(holding: &Holding) -> BTreeMap<NodeName, Vec<OnDevices>> {
+    let mut by_node: BTreeMap<NodeName, Vec<OnDevices>> = BTreeMap::new();
+    for Held { node, devices, each_milli } in &holding.slots {
+        let slot = OnDevices { devices: *devices, each_milli: *each_milli };
+        by_node.entry(node.clone()).or_default().push(slot);
+    }
+    by_node
 }
 
 /// Adds what a part of a device is charged between two times, hour by hour.

@@ -3,6 +3,7 @@
 //! Only the thread of the engine tells the clerk anything, so the order of tellings is that of the steps.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use phalanx_model::{Change, Input, NodeName, Timestamp};
@@ -11,15 +12,21 @@ use phalanx_shell::{Clerk, Engine};
 use crate::daemon::Daemon;
 use crate::history::AccountRows;
 
+/// A user's bill may be older by so much.
+const FRESH_MS: u64 = 1_000;
+
 /// Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Accounting {
     clerk: Arc<Mutex<Clerk>>,
+    /// Until when it was handed to the history.
+    written_until: Arc<AtomicU64>,
 }
 
 impl Accounting {
     pub(crate) fn new(list_prices: BTreeMap<NodeName, u64>, charged_until: Option<Timestamp>) -> Self {
-        Self { clerk: Arc::new(Mutex::new(Clerk::new(list_prices, charged_until))) }
+        let clerk = Arc::new(Mutex::new(Clerk::new(list_prices, charged_until)));
+        Self { clerk, written_until: Arc::default() }
     }
 
     fn clerk(&self) -> MutexGuard<'_, Clerk> {
@@ -33,10 +40,11 @@ impl Accounting {
     }
 
     /// What was charged since the last time.
-    fn take(&self, now: Timestamp, engine: &Engine) -> AccountRows {
+    fn take(&self, until: Timestamp, engine: &Engine) -> AccountRows {
         let mut clerk = self.clerk();
-        clerk.look_at_all(now, engine);
-        AccountRows { entries: clerk.take_entries(now), until: now }
+        clerk.look_at_all(until, engine);
+        self.written_until.store(until.0, Ordering::Relaxed);
+        AccountRows { entries: clerk.take_entries(until), until }
     }
 }
 
@@ -48,7 +56,15 @@ pub(crate) fn write_down(daemon: &Daemon) {
     let _ = daemon.engine.look(move |engine| recorder.account(account.take(clock.now(), engine)));
 }
 
-/// The same once the engine is gone.
+/// The same, but for a client that could ask without end: what was handed over is good for a second.
+pub(crate) fn write_down_for_a_user(daemon: &Daemon) {
+    let written = Timestamp(daemon.account.written_until.load(Ordering::Relaxed));
+    if daemon.clock.now().since(written) >= FRESH_MS {
+        write_down(daemon);
+    }
+}
+
+/// Hands over the rest, once the engine is gone.
 pub(crate) fn close(daemon: &Daemon) {
     let until = daemon.clock.now();
     let entries = daemon.account.clerk().take_entries(until);

@@ -12,7 +12,11 @@ pub(super) fn bill(daemon: &Daemon, peer: &Peer, ask: &BillAsk) -> Result<Answer
         let hint = "name each column once";
         return Err(refuse(ErrorCode::BadRequest, "a bill has more columns than there are", hint));
     }
-    account::write_down(daemon);
+    if peer.is_operator {
+        account::write_down(daemon);
+    } else {
+        account::write_down_for_a_user(daemon);
+    }
     let uid = (!peer.is_operator).then_some(peer.owner.uid);
     Ok(Answer::Bill(daemon.recorder.bill(uid, ask).map_err(unreadable)?))
 }
