@@ -296,7 +296,7 @@ fn gang(engine: &Engine, map: &Map, job: &Job, record: &GangRecord, full: bool) 
 /// The nodes of a placement, of which a cluster has many more.
 fn nodes_of(engine: &Engine, placement: &Placement) -> Vec<Node> {
     let names: BTreeSet<&NodeName> = placement.slots.iter().map(|slot| &slot.node).collect();
-    engine.nodes().filter(|node| names.contains(&node.name)).cloned().collect()
+    names.into_iter().filter_map(|name| engine.node(name)).cloned().collect()
 }
 
 fn role(role: &Role) -> RoleView {

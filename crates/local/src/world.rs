@@ -64,8 +64,10 @@ impl World for LocalWorld {
                         gate_deadline_ms: deadline.since(self.clock.now()).saturating_add(GATE_SLACK_MS),
                         account: Account::default(),
                     };
+                    // Those of the gang, and not the thousands beside them.
+                    let of_gang = placement.slots.iter().filter_map(|slot| engine.node(&slot.node));
                     let nodes: BTreeMap<NodeName, Node> =
-                        engine.nodes().map(|n| (n.name.clone(), n.clone())).collect();
+                        of_gang.map(|node| (node.name.clone(), node.clone())).collect();
                     Task::Start { id, start: Box::new(start), nodes }
                 }
                 Order::ReleaseMembers { .. } => Task::Release { id, gang, attempt },

@@ -125,7 +125,7 @@ pub(super) fn notice(
     operator(peer)?;
     known(daemon, node)?;
     let wanted = node.clone();
-    let usual = daemon.engine.look(move |e| e.nodes().find(|n| n.name == wanted).and_then(|n| n.spot))?;
+    let usual = daemon.engine.look(move |engine| engine.node(&wanted).and_then(|node| node.spot))?;
     let usual = usual.map(|spot| spot.notice_ms).filter(|ms| *ms > 0);
     let Some(ms) = in_ms.or(usual) else {
         let message = format!("the cluster file does not say how soon {node} is taken back");

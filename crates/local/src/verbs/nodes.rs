@@ -12,6 +12,8 @@ use crate::views;
 
 /// Lines of the audit log in one list.
 const AUDIT_MAX: u32 = 10_000;
+/// Nodes that are named to a client who named one that does not exist.
+const NAMED_MAX: usize = 20;
 
 pub(super) fn list(daemon: &Arc<Daemon>) -> Result<Answer, Failure> {
     let shared = Arc::clone(daemon);
@@ -71,11 +73,15 @@ pub(super) fn change(
 }
 
 pub(super) fn known(daemon: &Daemon, node: &NodeName) -> Result<(), Failure> {
-    let names: Vec<String> = daemon.engine.look(|e| e.nodes().map(|n| n.name.to_string()).collect())?;
-    if names.iter().any(|name| name == node.as_str()) {
-        return Ok(());
-    }
-    let hint = format!("nodes are {}", names.join(", "));
+    let wanted = node.clone();
+    let others = daemon.engine.look(move |engine| {
+        let names = || engine.nodes().take(NAMED_MAX + 1).map(|node| node.name.to_string()).collect();
+        engine.node(&wanted).is_none().then(names)
+    })?;
+    let Some(mut names): Option<Vec<String>> = others else { return Ok(()) };
+    let more = if names.len() > NAMED_MAX { " and more: `phalanx nodes` lists them" } else { "" };
+    names.truncate(NAMED_MAX);
+    let hint = format!("nodes are {}{more}", names.join(", "));
     Err(refuse(ErrorCode::NotFound, format!("no node {node}"), hint))
 }
 
