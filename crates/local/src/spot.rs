@@ -104,7 +104,7 @@ fn whole(amount: u128) -> u64 {
 
 /// Of each device of a member, in thousandths.
 fn each_milli(needs: &Needs) -> u64 {
-    needs.part.as_ref().map_or(WHOLE_MILLI, |part| part.device_milli(1_000).into())
+    needs.part.as_ref().map_or(WHOLE_MILLI, |part| part.device_milli(1_000, 0).into())
 }
 
 /// All that a job saved, by what happened to it.

@@ -57,7 +57,7 @@ pub use job::{
 pub use lookup::JobLookup;
 pub use machine::{Device, DeviceGroup, Link, LinkKind, Machine, Nic, Origin, Port};
 pub use mask::DeviceMask;
-pub use needs::{DevicePart, ModelNeed, Needs, PartNeed};
+pub use needs::{DevicePart, ModelNeed, Needs, PartNeed, profile_milli};
 pub use node::{Admin, DomainLimit, ForeignUse, Kept, Levels, Node, NodeSet, Spot};
 pub use parallel::{Axis, AxisKind, Collective};
 pub use past::PastRuns;

@@ -151,18 +151,19 @@ impl Needs {
 }
 
 impl PartNeed {
-    /// What a member has of its device, in thousandths; of a replica `replica_milli`, see
+    /// What a member has of its device, in thousandths: the larger part of compute and of memory, where the memory of
+    /// the device is known (not 0); of a replica `replica_milli`, see
     /// [`Machine::replica_milli`](crate::Machine::replica_milli).
     #[must_use]
-    pub fn device_milli(&self, replica_milli: u32) -> u32 {
+    pub fn device_milli(&self, replica_milli: u32, device_bytes: u64) -> u32 {
         match self {
             Self::Replica => replica_milli,
-            Self::Share { compute_milli, .. } | Self::Slice { compute_milli, .. } => *compute_milli,
-            // `3g.40gb` is three of the seven parts that MIG cuts a GPU into.
-            Self::Profile(name) => {
-                let parts = name.split_once('g').and_then(|(parts, _)| parts.parse::<u32>().ok());
-                parts.map_or(WHOLE_MILLI, |parts| parts.min(7) * WHOLE_MILLI / 7)
+            Self::Share { compute_milli, memory_bytes, .. } | Self::Slice { compute_milli, memory_bytes } => {
+                let of_memory = u128::from(*memory_bytes) * u128::from(WHOLE_MILLI);
+                let of_memory = of_memory.checked_div(device_bytes.into()).unwrap_or_default();
+                u32::try_from(of_memory).unwrap_or(WHOLE_MILLI).min(WHOLE_MILLI).max(*compute_milli)
             }
+            Self::Profile(name) => profile_milli(name),
         }
     }
 
@@ -176,6 +177,13 @@ impl PartNeed {
         let part = u128::from(of_device_bytes) * u128::from(compute_milli.min(1_000)) / 1_000;
         u64::try_from(part).unwrap_or(of_device_bytes)
     }
+}
+
+/// What a MIG slice is of its device, in thousandths: `3g.40gb` is three of the seven parts that MIG cuts a GPU into.
+#[must_use]
+pub fn profile_milli(name: &str) -> u32 {
+    let parts = name.split_once('g').and_then(|(parts, _)| parts.parse::<u32>().ok());
+    parts.map_or(WHOLE_MILLI, |parts| parts.min(7) * WHOLE_MILLI / 7)
 }
 
 impl ModelNeed {

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use phalanx_account::{Book, Class, Entry, Gone, Held, Holding, Host, Loss, Payer, State};
 use phalanx_engine::Engine;
 use phalanx_model::{
-    Admin, Change, DeviceMask, Ending, FailureClass, Gang, GangId, GangRecord, Input, Job, Node, NodeName,
-    Phase, Placement, Slot, StopCause, Timestamp,
+    Admin, Change, DeviceMask, DevicePart, Ending, FailureClass, Gang, GangId, GangRecord, Input, Job, Needs,
+    Node, NodeName, Phase, Placement, Slot, StopCause, Timestamp, profile_milli,
 };
 
 /// A whole device in thousandths.
-const WHOLE_MILLI: u64 = 1_000;
+const WHOLE_MILLI: u32 = 1_000;
 
 /// Keeps the account of a cluster.
 #[derive(Debug)]
@@ -44,10 +44,12 @@ impl Clerk {
             self.has_begun = true;
             return self.begin(now, engine);
         }
-        // Before the gangs: one that stopped and waits again in the same step lost its work by this cause.
+        // In their order: a gang that stops, waits and starts again in one step lost its work by the cause of the stop.
         for change in changes {
-            if let Change::GangStopping { gang, cause, .. } = change {
-                self.book.note_stop(*gang, loss_of(cause));
+            match change {
+                Change::GangStopping { gang, cause, .. } => self.book.note_stop(*gang, loss_of(cause)),
+                Change::GangRetrying { gang, .. } => self.book.remove_gang(now, *gang, Gone::Waits),
+                _ => {}
             }
         }
         for gang in changes.iter().filter_map(Change::gang) {
@@ -215,12 +217,25 @@ fn windows(now: Timestamp, engine: &Engine) -> BTreeMap<NodeName, State> {
 fn slots(gang: &Gang, placement: &Placement, engine: &Engine) -> Vec<Held> {
     let held = |slot: &Slot| {
         let needs = gang.needs_of(gang.role_of(slot.rank));
-        let replica_milli = || engine.node(&slot.node).map_or(1_000, |node| node.machine.replica_milli());
-        let each_milli =
-            needs.part.as_ref().map_or(WHOLE_MILLI, |part| part.device_milli(replica_milli()).into());
+        let each_milli = each_milli(needs, slot, engine.node(&slot.node)).into();
         Held { node: slot.node.clone(), devices: slot.devices, each_milli }
     };
     placement.slots.iter().filter(|slot| !slot.devices.is_empty()).map(held).collect()
+}
+
+/// What a member has of each of its devices, in thousandths.
+fn each_milli(needs: &Needs, slot: &Slot, node: Option<&Node>) -> u32 {
+    match (&needs.part, &slot.part) {
+        (None, _) => WHOLE_MILLI,
+        // The slice that it was given may be larger than the one that it asked for.
+        (_, Some(DevicePart::Slice { profile, .. })) => profile_milli(profile),
+        (Some(part), _) => {
+            let machine = node.map(|node| &node.machine);
+            let replica_milli = machine.map_or(WHOLE_MILLI, |machine| machine.replica_milli());
+            let device = slot.devices.iter().next().and_then(|index| machine?.devices.get(index as usize));
+            part.device_milli(replica_milli, device.map_or(0, |device| device.memory_bytes))
+        }
+    }
 }
 
 /// Whether work is lost with a stop by this cause.
