@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use phalanx_account::{HOUR_MS, State};
 use phalanx_model::Timestamp;
 use rusqlite::types::Value;
+use rusqlite::{OptionalExtension as _, Transaction};
 
 use super::query::{narrowed, time};
 use super::rows::integer;
@@ -12,7 +13,17 @@ use super::{History, HistoryError, ROWS_MAX};
 use crate::protocol::{BillAsk, BillBy, BillLine, BillView};
 
 /// The account is kept so long, in hours: a year and a month.
-pub(super) const KEPT_HOURS: u64 = 396 * 24;
+pub(super) const KEPT_HOURS: u64 = 396 * DAY_HOURS;
+/// Job by job it is kept so long, in hours, and in so many rows at most.
+pub(super) const BY_JOB_HOURS: u64 = 90 * DAY_HOURS;
+pub(super) const BY_JOB_ROWS: i64 = 1_000_000;
+const DAY_HOURS: u64 = 24;
+
+/// The jobs of a day, as one for each queue and user.
+const GATHER: &str = "INSERT INTO account
+    SELECT hour / 24 * 24, state, queue, uid, user, -1, '', model, spot, price_micro, sum(device_us)
+    FROM account WHERE hour < ?1 AND job > 0 GROUP BY 1, 2, 3, 4, 5, 8, 9, 10
+    ON CONFLICT DO UPDATE SET device_us = device_us + excluded.device_us";
 
 impl BillBy {
     /// The text of a line, as SQLite makes it of a row.
@@ -20,7 +31,7 @@ impl BillBy {
         match self {
             Self::Queue => "queue",
             Self::User => "user",
-            Self::Job => "CASE job WHEN 0 THEN '' ELSE job || ' ' || name END",
+            Self::Job => "CASE job WHEN 0 THEN '' WHEN -1 THEN 'older jobs' ELSE job || ' ' || name END",
             Self::Model => "model",
             Self::State => "state",
             Self::Month => "strftime('%Y-%m', hour * 3600, 'unixepoch')",
@@ -90,6 +101,30 @@ impl History {
     pub fn charged_until(&self) -> Result<Option<Timestamp>, HistoryError> {
         self.one("SELECT at FROM account_until", [], |row| time(row, 0))
     }
+}
+
+/// Removes what is too old, and gathers the jobs of days that are old, or whose rows are too many.
+pub(super) fn prune(transaction: &Transaction<'_>, now: Timestamp, rows_max: i64) -> rusqlite::Result<()> {
+    let before = |hours: u64| integer((now.0 / HOUR_MS).saturating_sub(hours));
+    transaction.prepare_cached("DELETE FROM account WHERE hour < ?")?.execute([before(KEPT_HOURS)])?;
+    // Whole days, and none that is not over.
+    let (day, today) = (integer(DAY_HOURS), before(0) / integer(DAY_HOURS));
+    let mut gathered = before(BY_JOB_HOURS) / day;
+    // Rows are counted by their numbers: to count them one by one takes long.
+    let rows: i64 = transaction
+        .prepare_cached("SELECT ifnull(max(rowid) - min(rowid), 0) FROM account")?
+        .query_row([], |row| row.get(0))?;
+    if rows > rows_max {
+        let sql = "SELECT hour FROM account WHERE job > 0 ORDER BY hour DESC LIMIT 1 OFFSET ?";
+        let surplus: Option<i64> =
+            transaction.prepare_cached(sql)?.query_row([rows_max], |row| row.get(0)).optional()?;
+        gathered = gathered.max(surplus.map_or(0, |hour| hour / day + 1));
+    }
+    let gathered = gathered.min(today) * day;
+    if transaction.prepare_cached(GATHER)?.execute([gathered])? > 0 {
+        transaction.prepare_cached("DELETE FROM account WHERE hour < ? AND job > 0")?.execute([gathered])?;
+    }
+    Ok(())
 }
 
 /// `7` of `7 llama`.

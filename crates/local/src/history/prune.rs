@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use phalanx_account::HOUR_MS;
 use phalanx_model::{JobId, Timestamp};
 use rusqlite::{Params, Transaction, TransactionBehavior, params};
 
-use super::bill::KEPT_HOURS;
+use super::bill::{self, BY_JOB_ROWS};
 use super::rows::integer;
 use super::{History, HistoryError, ROWS_MAX, error};
 
@@ -59,8 +58,7 @@ impl History {
             }
         }
         transaction.prepare_cached(OLD_ACTS)?.execute([ACTS_KEPT])?;
-        let hour = (now.0 / HOUR_MS).saturating_sub(KEPT_HOURS);
-        transaction.prepare_cached("DELETE FROM account WHERE hour < ?")?.execute([integer(hour)])?;
+        bill::prune(&transaction, now, BY_JOB_ROWS)?;
         transaction.commit()?;
         // Ids are written from JobIds, so none is negative.
         Ok(gone.into_iter().filter_map(|id| u64::try_from(id).ok()).map(JobId).collect())

@@ -461,3 +461,52 @@ fn a_bill_adds_up_what_was_charged_and_shows_users_their_own() {
     history.prune(retention, Timestamp((hour + 1 + bill::KEPT_HOURS) * HOUR_MS)).unwrap();
     assert_eq!(lines(&history, None, by(&[])), [" 8 16000000"], "an account has an end");
 }
+
+#[test]
+fn jobs_of_old_days_are_gathered_and_the_account_still_adds_up() {
+    use std::sync::Arc;
+
+    use phalanx_account::{Entry, HOUR_MS, Key, Payer, State};
+
+    use crate::protocol::{BillAsk, BillBy};
+
+    let dir = tempfile::tempdir().unwrap();
+    let mut history = History::open(&dir.path().join("history.db")).unwrap();
+    let today = 24 * 20_000;
+    let entry = |hour: u64, job: u64, user: &str| {
+        let queue = phalanx_model::QueueName::new("vision").unwrap();
+        let payer = Payer { queue, uid: 1, user: user.to_owned(), job: JobId(job), name: "a".to_owned() };
+        let key = Key { state: State::Running, payer: Some(Arc::new(payer)), class: Arc::default() };
+        Entry { hour, key, device_us: 3_600_000_000 }
+    };
+    let entries = [
+        // Two jobs of one user and one of another on an old day, in several hours; one of yesterday, one of today.
+        entry(today - 100 * 24, 1, "ada"),
+        entry(today - 100 * 24 + 5, 1, "ada"),
+        entry(today - 100 * 24 + 6, 2, "ada"),
+        entry(today - 100 * 24 + 6, 3, "bob"),
+        entry(today - 24, 4, "ada"),
+        entry(today + 2, 5, "ada"),
+    ];
+    let until = Timestamp((today + 3) * HOUR_MS);
+    history.record(&[Row::Account(AccountRows { entries: entries.to_vec(), until })]).unwrap();
+    let lines = |history: &History| -> Vec<String> {
+        let by = vec![BillBy::Job, BillBy::User, BillBy::Day];
+        let view = history.bill(None, &BillAsk { by, ..BillAsk::default() }).unwrap();
+        let line = |line: &crate::protocol::BillLine| {
+            format!("{}: {} {}", line.of[0], line.of[1], line.total_us() / 3_600_000_000)
+        };
+        view.lines.iter().map(line).collect()
+    };
+    let retention = Retention { keep_ms: u64::MAX, keep_jobs: 10 };
+    for _ in 0..2 {
+        history.prune(retention, until).unwrap();
+        assert_eq!(lines(&history), ["older jobs: ada 3", "older jobs: bob 1", "4 a: ada 1", "5 a: ada 1"]);
+    }
+    // Too many rows: what is not of today is gathered.
+    let transaction = history.connection.transaction().unwrap();
+    bill::prune(&transaction, until, 1).unwrap();
+    transaction.commit().unwrap();
+    let expected = ["older jobs: ada 3", "older jobs: ada 1", "older jobs: bob 1", "5 a: ada 1"];
+    assert_eq!(lines(&history), expected);
+}
