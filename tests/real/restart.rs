@@ -224,6 +224,8 @@ fn a_journal_that_is_lost_does_not_give_devices_out_twice() {
         waiting.name = JobName::new("second").unwrap();
         let second = bench.submit(waiting);
         bench.await_state(second, "pending");
+        // The history may lag; who asks for all of it waits until it is written.
+        bench.ask(Verb::History { job: None, limit: 1 }).unwrap();
         let pids = [0, 1].map(|rank| bench.shim(first, 1, rank).rank_pid.unwrap());
         bench.kill();
         lose.apply(&bench);
