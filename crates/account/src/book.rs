@@ -246,6 +246,9 @@ impl Book {
             if node.host.foreign.contains(index) {
                 add(None, None, State::Foreign, std::mem::take(&mut rest));
             }
+            if node.host.broken.contains(index) {
+                add(None, None, State::Broken, std::mem::take(&mut rest));
+            }
             for (id, holding, slot) in on_device(false) {
                 let milli = slot.each_milli.min(rest);
                 rest -= milli;

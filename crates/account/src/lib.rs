@@ -37,6 +37,8 @@ pub enum State {
     Closed,
     /// Free, on a node that is being drained.
     Draining,
+    /// Free, and closed by the health of the device or its node.
+    Broken,
     /// In use by processes that are not those of jobs.
     Foreign,
     /// Nobody looked: the scheduler did not run, and no gang held it throughout.
@@ -44,7 +46,7 @@ pub enum State {
 }
 
 impl State {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Running,
         Self::Starting,
         Self::Stopping,
@@ -54,6 +56,7 @@ impl State {
         Self::Idle,
         Self::Closed,
         Self::Draining,
+        Self::Broken,
         Self::Foreign,
         Self::Unobserved,
     ];
@@ -71,6 +74,7 @@ impl State {
             Self::Idle => "idle",
             Self::Closed => "closed",
             Self::Draining => "draining",
+            Self::Broken => "broken",
             Self::Foreign => "foreign",
             Self::Unobserved => "unobserved",
         }
@@ -179,6 +183,8 @@ pub struct Host {
     pub devices: Vec<Arc<Class>>,
     /// Devices in use by others.
     pub foreign: DeviceMask,
+    /// Devices that their health closes.
+    pub broken: DeviceMask,
     /// The state of free devices that nobody has reserved.
     pub unused: State,
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_model::{Admin, DevicePart, Node, NodeName, PartNeed, Slot};
+use phalanx_model::{DevicePart, Node, NodeName, PartNeed, Slot};
 
 use crate::mig::Board;
 use crate::start::Start;
@@ -41,7 +41,7 @@ impl Checker {
 
     fn check_member(&self, start: &Start<'_>, slot: &Slot, found: &mut Vec<Violation>) {
         let (gang, rank, needs) = (start.id, slot.rank, start.needs(slot));
-        let Some(node) = self.nodes.get(&slot.node).filter(|n| n.admin == Admin::Open) else {
+        let Some(node) = self.nodes.get(&slot.node).filter(|n| n.is_open()) else {
             found.push(Violation::NodeNotOpen { gang, node: slot.node.clone() });
             return;
         };
@@ -63,7 +63,7 @@ impl Checker {
             let model = model.to_lowercase();
             models.is_empty() || models.iter().any(|wanted| model.contains(wanted.as_str()))
         };
-        let barred = node.foreign.union(node.kept.away_from(needs));
+        let barred = node.barred_devices().union(node.kept.away_from(needs));
         let is_good = slot.devices.iter().all(|d| {
             let device = node.machine.devices.get(d as usize);
             !barred.contains(d) && device.is_some_and(|device| suits(&device.model))

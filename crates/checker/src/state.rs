@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
-    Admin, Change, EffectId, Gang, GangId, GangRecord, Input, Job, JobId, LevelName, Levels, MemberId,
-    MemberState, Node, NodeName, Order, Outcome, Phase, Placement, StopCause, SyncKind, Timestamp,
+    Admin, Change, EffectId, Gang, GangId, GangRecord, Health, Input, Job, JobId, LevelName, Levels,
+    MemberId, MemberState, Node, NodeName, Order, Outcome, Phase, Placement, StopCause, SyncKind, Timestamp,
 };
 
 use crate::Violation;
@@ -151,6 +151,7 @@ impl Checker {
                 }
             }
             Input::NodeRemoved { node } => self.remove_node(node),
+            Input::HealthGraded { health } => self.grade(health),
             Input::NodeCordoned { node } => self.set_admin(node, Admin::Cordoned),
             Input::NodeUncordoned { node } => self.set_admin(node, Admin::Open),
             Input::DrainRequested { node } => self.set_admin(node, Admin::Draining),
@@ -246,7 +247,20 @@ impl Checker {
             return;
         }
         self.unlisted_nodes.remove(&node.name);
-        self.nodes.insert(node.name.clone(), node.clone());
+        let mut node = node.clone();
+        // A world that lists its nodes again need not know of grades.
+        if let Some(known) = self.nodes.get(&node.name).filter(|_| node.health.is_ok()) {
+            node.health = known.health.clone();
+        }
+        self.nodes.insert(node.name.clone(), node);
+    }
+
+    fn grade(&mut self, fact: &Health) {
+        if let Some(node) = self.nodes.get_mut(&fact.node)
+            && fact.devices.is_subset_of(node.machine.device_mask())
+        {
+            node.health.set(fact);
+        }
     }
 
     fn list_begins(&mut self, kind: SyncKind) {

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
-    Admin, Caps, Change, DeviceMask, DomainName, Gang, GangId, Input, Job, Node, NodeName, Topology,
+    Caps, Change, DeviceMask, DomainName, Gang, GangId, Input, Job, Node, NodeName, Topology,
 };
 
 use crate::start::Member;
@@ -42,6 +42,7 @@ impl Waiting {
             | Input::NodeCordoned { .. }
             | Input::NodeUncordoned { .. }
             | Input::DrainRequested { .. }
+            | Input::HealthGraded { .. }
             | Input::DevicesObserved { .. }
             | Input::SettingsConfigured { .. }
             | Input::QueueObserved { .. }
@@ -231,7 +232,7 @@ fn is_plain(gang: &Gang) -> bool {
 /// How many members of a plain gang fit on a node with these gangs.
 fn members_on(gang: &Gang, node: &Node, members: &[Member<'_>]) -> u64 {
     let needs = &gang.needs;
-    let is_right = node.admin == Admin::Open
+    let is_right = node.is_open()
         && node.spot.is_none()
         && node.kept.is_nothing()
         && (needs.nodes.is_empty() || needs.nodes.contains(&node.name))
@@ -242,7 +243,7 @@ fn members_on(gang: &Gang, node: &Node, members: &[Member<'_>]) -> u64 {
         return 0;
     }
     let model = needs.models.first().map_or_else(String::new, |of| of.model.to_lowercase());
-    let used = members.iter().fold(node.foreign, |all, member| all.union(member.slot.devices));
+    let used = members.iter().fold(node.barred_devices(), |all, member| all.union(member.slot.devices));
     let suits = |(at, device): (u32, &phalanx_model::Device)| {
         (device.model.to_lowercase().contains(&model) && !used.contains(at)).then_some(DeviceMask::one(at))
     };

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use phalanx_model::{
-    Confidence, Estimate, Gang, GangId, LevelCount, LevelName, Phase, Placement, Reason, Report, Timestamp,
-    Topology, Unblock,
+    Confidence, DeviceMask, Estimate, Gang, GangId, LevelCount, LevelName, NodeName, Phase, Placement,
+    Reason, Report, Timestamp, Topology, Unblock,
 };
 
 mod ends;
@@ -268,13 +268,20 @@ impl Outlook<'_> {
             | Reason::Shape { .. }
             | Reason::BudgetExhausted { .. } => {
                 report.unblock.extend(ways::without(self.ledger, gang));
+                report.unblock.extend(ways::repaired(self.ledger, gang));
                 report.unblock.extend(self.ends_needed(gang));
             }
             Reason::NodeNotAvailable { nodes } => {
                 let tree = self.ledger.tree();
-                let known = nodes.iter().filter(|n| tree.index_of(n).is_some()).cloned().collect::<Vec<_>>();
-                if !known.is_empty() {
-                    report.unblock.push(Unblock::Uncordon { nodes: known });
+                let known = nodes.iter().filter(|n| tree.index_of(n).is_some()).cloned();
+                let is_sick = |node: &NodeName| self.ledger.node(node).is_some_and(|n| !n.health.is_open());
+                let (sick, closed): (Vec<NodeName>, Vec<NodeName>) = known.partition(is_sick);
+                if !closed.is_empty() {
+                    report.unblock.push(Unblock::Uncordon { nodes: closed });
+                }
+                if !sick.is_empty() {
+                    let closed = sick.into_iter().map(|node| (node, DeviceMask::EMPTY)).collect();
+                    report.unblock.push(Unblock::Repair { closed });
                 }
             }
             Reason::NearerWait { until, nodes, .. } => {

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::later::{Calendar, Health, Metric, SpotNotice};
+use crate::health::Health;
+use crate::later::{Calendar, Metric, SpotNotice};
 use crate::past::PastRuns;
 use crate::queue::{DecayedUsage, Queue, Settings};
 use crate::{
@@ -206,7 +207,7 @@ pub enum Input {
     MetricObserved {
         metric: Metric,
     },
-    /// Known to the model, and recorded by the ledger; no policy uses it yet.
+    /// The grade of devices of a node, or of the node itself, changed.
     HealthGraded {
         health: Health,
     },

@@ -1,10 +1,10 @@
-//! Facts that the model had before a policy used them: calendars, spot notices and metrics, which policies use now,
-//! and health grades, which are only recorded. (Arrays and [`crate::Replicas`] are jobs with many gangs. Elastic
-//! sizes are [`crate::Gang::min`] and [`crate::Gang::max`]. Checkpoints are an input of their own.)
+//! Facts about time to come and about measured values: calendars, spot notices and metrics. (Arrays and
+//! [`crate::Replicas`] are jobs with many gangs. Elastic sizes are [`crate::Gang::min`] and [`crate::Gang::max`].
+//! Checkpoints are an input of their own.)
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DeviceMask, GangId, NodeName, QueueName, Timestamp};
+use crate::{GangId, NodeName, QueueName, Timestamp};
 
 /// A window in which a node is not available (maintenance), or is reserved for a queue and its descendants. A gang
 /// that would not end before the window begins is not started on the node, and gangs that still run there are moved
@@ -45,12 +45,4 @@ pub struct Metric {
 pub struct SpotNotice {
     pub node: NodeName,
     pub ends_at: Timestamp,
-}
-
-/// The health of the devices of a node: 0 is broken, 100 is healthy.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Health {
-    pub node: NodeName,
-    pub devices: DeviceMask,
-    pub grade: u8,
 }

@@ -11,6 +11,7 @@ pub mod domains;
 pub mod effect;
 pub mod gang;
 pub mod graph;
+pub mod health;
 pub mod ids;
 pub mod input;
 pub mod job;
@@ -35,6 +36,7 @@ mod snapshot;
 pub mod time;
 mod torus;
 mod update;
+mod vitals;
 
 pub use array::{Array, Progress, TASKS_MAX, Tasks, TasksError};
 pub use change::Change;
@@ -45,6 +47,7 @@ pub use gang::{
     PreemptionRule, Reserved, Resize, Served, Slot, StopCause, StopStage,
 };
 pub use graph::{End, FabricLink, Graph, Host, Measured, Membership, Switch, Torus, TorusPlace};
+pub use health::{Grade, Graded, Health, NodeHealth};
 pub use ids::{
     ClassName, DomainName, GangId, JobId, JobName, LevelName, MemberId, NameError, NodeName, QueueName,
     ResourceName, RoleName, ShapeName,
@@ -76,6 +79,7 @@ pub use service::{Look, Replicas, Service, Session, Target};
 pub use snapshot::Snapshot;
 pub use time::Timestamp;
 pub use update::JobUpdate;
+pub use vitals::{LinkVitals, RemappedRows, Throttle, Vitals};
 
 /// The largest number of devices on one node: a [`DeviceMask`] has this many bits.
 pub const DEVICES_PER_NODE_MAX: u32 = 64;

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DeviceMask, DomainName, LevelName, Machine, Needs, NodeName, ResourceName, Torus, TorusPlace};
+use crate::{
+    DeviceMask, DomainName, LevelName, Machine, Needs, NodeHealth, NodeName, ResourceName, Torus, TorusPlace,
+};
 
 /// The levels of the domain tree above the machine, outermost first, e.g. `cluster, block, leaf`. The level
 /// of the machine itself is [`Levels::node`]; levels below it come with each machine's groups.
@@ -73,6 +75,10 @@ pub struct Node {
     /// The foreign use besides devices.
     #[serde(default, skip_serializing_if = "ForeignUse::is_nothing")]
     pub foreign_use: ForeignUse,
+    /// What the engine was told of its health ([`Input::HealthGraded`](crate::Input::HealthGraded)). A world that
+    /// observes a node leaves it empty.
+    #[serde(default, skip_serializing_if = "NodeHealth::is_ok")]
+    pub health: NodeHealth,
     /// The node sets that contain the node, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sets: Vec<NodeSet>,
@@ -101,11 +107,24 @@ impl Node {
             uuids: Vec::new(),
             foreign: DeviceMask::EMPTY,
             foreign_use: ForeignUse::default(),
+            health: NodeHealth::default(),
             sets: Vec::new(),
             kept: Kept::default(),
             torus: None,
             spot: None,
         }
+    }
+
+    /// Whether new gangs may be placed on the node: the operator opened it, and its health does not close it.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.admin == Admin::Open && self.health.is_open()
+    }
+
+    /// The devices that no new gang may have: those in foreign use, and those that their health closes.
+    #[must_use]
+    pub fn barred_devices(&self) -> DeviceMask {
+        self.foreign.union(self.health.closed_devices())
     }
 }
 

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::queue::Resource;
 use crate::{
-    DomainName, GangId, JobId, LevelName, NodeName, NodeSet, Placement, QueueName, ResourceName, RoleName,
-    Segment, Spread, Timestamp,
+    DeviceMask, DomainName, GangId, JobId, LevelName, NodeName, NodeSet, Placement, QueueName, ResourceName,
+    RoleName, Segment, Spread, Timestamp,
 };
 
 /// Why a submission was rejected.
@@ -412,6 +412,8 @@ pub enum Unblock {
     StartFarther { nodes: u32 },
     /// These nodes become schedulable again.
     Uncordon { nodes: Vec<NodeName> },
+    /// These devices, or nodes where no device is named, are repaired.
+    Repair { closed: Vec<(NodeName, DeviceMask)> },
     /// The gang becomes eligible at a time.
     At { at: Timestamp },
     /// With a time limit of at most so much it ends before what is reserved for others begins, and starts now.

@@ -20,6 +20,7 @@
 //! uplink leaf 2500            # the uplink of every leaf in MB/s; before the first node
 //! boost bert priority=10 until=2h
 //! cordon a                    # drain, uncordon, node-lost, node-back
+//! grade a broken gpus=3 why=Xid-79      # health: ok, suspect, drain_after_job, drain_now, broken
 //! cancel bert
 //! scale chat 3                # the desired replicas of a service
 //! load chat tokens=2500       # the load that its replicas share from now on, and report every 30 s

@@ -228,10 +228,12 @@ pub(crate) fn picture(
             Some((_, mark)) if marks.iter().any(|(mask, other)| mask.contains(d) && other != mark) => '*',
             Some((_, mark)) => *mark,
             None if node.foreign.contains(d) => '#',
+            None if node.health.closed_devices().contains(d) => 'x',
             None => '.',
         };
         let cells: String = (0..node.machine.device_count()).map(cell).collect();
         let admin = match node.admin {
+            Admin::Open if !node.health.is_open() => "  closed by its health",
             Admin::Open => "",
             Admin::Cordoned => "  cordoned",
             Admin::Draining => "  draining",
@@ -330,6 +332,12 @@ fn unblock_words(unblock: &Unblock, names: &Names) -> String {
         }
         Unblock::Uncordon { nodes } => {
             format!("would start if {} were schedulable", join(nodes.iter().map(NodeName::as_str).collect()))
+        }
+        Unblock::Repair { closed } => {
+            let each = closed.iter().map(|(node, devices)| {
+                if devices.is_empty() { node.to_string() } else { format!("{node}:{devices}") }
+            });
+            format!("would start if {} were repaired", each.collect::<Vec<_>>().join(", "))
         }
         Unblock::At { at } => format!("eligible at {}", time(*at)),
         Unblock::ShorterLimit { limit_ms } => {

@@ -2,7 +2,8 @@
 
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
-    Array, EndOf, JobName, Preempt, PreemptMode, QueueName, TASKS_MAX, Tasks, Timestamp, Turn,
+    Array, DeviceMask, EndOf, Grade, Health, JobName, Preempt, PreemptMode, QueueName, TASKS_MAX, Tasks,
+    Timestamp, Turn,
 };
 
 use crate::gang::items;
@@ -82,6 +83,25 @@ impl Parser {
     }
 
     /// `spot-notice a at=2h`
+    /// `grade a broken gpus=3 why=Xid-79`; without `gpus` the node itself.
+    pub(crate) fn grade(&self, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
+        let node = self.known_node(words)?;
+        let word = words.expect("a grade")?;
+        let grade = Grade::of_word(word.text).ok_or_else(|| {
+            let known = Grade::ALL.map(Grade::word).join(", ");
+            words.error(word, format!("unknown grade {:?}; known are {known}", word.text))
+        })?;
+        let mut options = words.options()?;
+        let devices = options.take("gpus").map(|word| {
+            let what = || format!("expected devices such as 3 or 0-2,5, and found {:?}", word.text);
+            word.text.parse().map_err(|_| words.error(word, what()))
+        });
+        let devices = devices.unwrap_or(Ok(DeviceMask::EMPTY))?;
+        let detail = options.take("why").map_or_else(String::new, |word| word.text.replace('-', " "));
+        options.end(words)?;
+        Ok(Verb::Grade(Health { node, devices, grade, detail }))
+    }
+
     pub(crate) fn spot_notice(&self, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
         let node = self.known_node(words)?;
         let mut options = words.options()?;

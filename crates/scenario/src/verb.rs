@@ -2,8 +2,8 @@
 
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
-    Amounts, EndOf, Job, JobName, LevelName, Levels, Node, NodeName, Queue, QueueName, Settings, Target,
-    Timestamp,
+    Amounts, EndOf, Health, Job, JobName, LevelName, Levels, Node, NodeName, Queue, QueueName, Settings,
+    Target, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +43,8 @@ pub enum Verb {
     Cordon(NodeName),
     Uncordon(NodeName),
     Drain(NodeName),
+    /// Devices of a node, or the node itself, have another grade of health.
+    Grade(Health),
     /// A node is not available for a time, or is reserved for a queue.
     Window(Calendar),
     /// A spot node will be reclaimed at this time.

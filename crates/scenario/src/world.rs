@@ -2,8 +2,8 @@
 
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
-    Boost, Change, Exit, GangId, GangRecord, Job, JobId, LevelName, Levels, Node, NodeName, Order, Queue,
-    QueueName, QueueReport, Report, Settings, Target, Timestamp,
+    Boost, Change, Exit, GangId, GangRecord, Health, Job, JobId, LevelName, Levels, Node, NodeName, Order,
+    Queue, QueueName, QueueReport, Report, Settings, Target, Timestamp,
 };
 
 use crate::Submission;
@@ -32,6 +32,7 @@ pub trait World {
     fn cordon(&mut self, node: &NodeName) -> Result<(), String>;
     fn uncordon(&mut self, node: &NodeName) -> Result<(), String>;
     fn drain(&mut self, node: &NodeName) -> Result<(), String>;
+    fn grade(&mut self, health: &Health) -> Result<(), String>;
     fn window(&mut self, window: &Calendar) -> Result<(), String>;
     fn spot_notice(&mut self, notice: &SpotNotice) -> Result<(), String>;
     fn lose_node(&mut self, node: &NodeName) -> Result<(), String>;

@@ -60,6 +60,7 @@ impl Clerk {
                 Input::MemberExited { member, .. } => self.look_at(now, member.gang, engine),
                 Input::GangCheckpointed { gang, .. } => self.look_at(now, *gang, engine),
                 Input::NodeObserved { node } => self.look_at_node(now, &node.name, engine),
+                Input::HealthGraded { health } => self.look_at_node(now, &health.node, engine),
                 Input::NodeUseObserved { node, .. }
                 | Input::NodeRemoved { node }
                 | Input::NodeCordoned { node }
@@ -76,7 +77,8 @@ impl Clerk {
         if since < now {
             for node in engine.nodes() {
                 let devices = self.classes_of(node);
-                let host = Host { devices, foreign: DeviceMask::EMPTY, unused: State::Unobserved };
+                let nothing = DeviceMask::EMPTY;
+                let host = Host { devices, foreign: nothing, broken: nothing, unused: State::Unobserved };
                 self.book.observe_node(since, &node.name, host);
             }
             for (job, records) in engine.jobs() {
@@ -161,11 +163,13 @@ impl Clerk {
 
     fn host(&mut self, node: &Node, window: Option<State>) -> Host {
         let unused = match node.admin {
+            _ if !node.health.is_open() => State::Broken,
             Admin::Draining => State::Draining,
             Admin::Cordoned => State::Closed,
             Admin::Open => window.unwrap_or(State::Idle),
         };
-        Host { devices: self.classes_of(node), foreign: node.foreign, unused }
+        let broken = node.health.closed_devices();
+        Host { devices: self.classes_of(node), foreign: node.foreign, broken, unused }
     }
 
     fn classes_of(&mut self, node: &Node) -> Vec<Arc<Class>> {

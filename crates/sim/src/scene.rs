@@ -2,8 +2,8 @@
 
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
-    Boost, Exit, GangId, GangRecord, Input, Job, JobId, LevelName, Levels, MemberId, Node, NodeName, Queue,
-    QueueName, QueueReport, Report, Service, Session, Settings, Target, Timestamp,
+    Boost, Exit, GangId, GangRecord, Health, Input, Job, JobId, LevelName, Levels, MemberId, Node, NodeName,
+    Queue, QueueName, QueueReport, Report, Service, Session, Settings, Target, Timestamp,
 };
 use phalanx_scenario::{Event, ScenarioError, Submission};
 
@@ -69,6 +69,10 @@ impl phalanx_scenario::World for Scene {
 
     fn drain(&mut self, node: &NodeName) -> Result<(), String> {
         self.0.tell([Input::DrainRequested { node: node.clone() }]).map_err(what)
+    }
+
+    fn grade(&mut self, health: &Health) -> Result<(), String> {
+        self.0.tell([Input::HealthGraded { health: health.clone() }]).map_err(what)
     }
 
     fn window(&mut self, window: &Calendar) -> Result<(), String> {

@@ -12,7 +12,7 @@ mod shrink;
 
 use std::fmt;
 
-use phalanx_model::{Exit, Input, JobId, Levels, NodeName, Phase};
+use phalanx_model::{DeviceMask, Exit, Grade, Health, Input, JobId, Levels, NodeName, Phase};
 
 pub use case::{CASE_BYTES_MAX, Case, CaseError, Conditions, Operation};
 pub use shrink::shrink;
@@ -151,7 +151,8 @@ fn run(seed: u64, kinds: Option<Rng>, sharing: Option<Sharing>, case: &mut Case)
         parameters = Parameters { is_shared: true, jobs: parameters.jobs * 2, ..parameters };
     }
     let is_strict = parameters.faults == Faults::none() && parameters.is_shared;
-    let streams = Streams { rng, trouble, kinds, sharing, crowd: None };
+    let health = Rng::new(seed.rotate_left(40));
+    let streams = Streams { rng, trouble, health, kinds, sharing, crowd: None };
     live(seed, parameters, is_strict, streams, case)
 }
 
@@ -159,6 +160,8 @@ fn run(seed: u64, kinds: Option<Rng>, sharing: Option<Sharing>, case: &mut Case)
 struct Streams {
     rng: Rng,
     trouble: Rng,
+    /// Draws the health of nodes and devices, apart from everything else.
+    health: Rng,
     kinds: Option<Rng>,
     sharing: Option<Sharing>,
     crowd: Option<Crowd>,
@@ -167,7 +170,8 @@ struct Streams {
 impl Streams {
     fn none(seed: u64) -> Self {
         let (rng, trouble) = (Rng::new(seed), Rng::new(seed.rotate_left(48)));
-        Self { rng, trouble, kinds: None, sharing: None, crowd: None }
+        let health = Rng::new(seed.rotate_left(40));
+        Self { rng, trouble, health, kinds: None, sharing: None, crowd: None }
     }
 }
 
@@ -178,13 +182,24 @@ fn live(
     streams: Streams,
     case: &mut Case,
 ) -> SwarmReport {
-    let Streams { mut rng, trouble, kinds, sharing, crowd } = streams;
+    let Streams { mut rng, trouble, health, kinds, sharing, crowd } = streams;
     let conditions = Conditions::new(rng.bits(), parameters.bypass_max, parameters.faults, is_strict);
     let world = conditions.world();
     *case = Case { conditions, operations: Vec::new() };
     let serving = Serving::new(Rng::new(seed.rotate_left(16)));
-    let mut swarm =
-        Swarm { world, case, rng, trouble, kinds, sharing, serving, parameters, submitted: 0, crashes: 0 };
+    let mut swarm = Swarm {
+        world,
+        case,
+        rng,
+        trouble,
+        health,
+        kinds,
+        sharing,
+        serving,
+        parameters,
+        submitted: 0,
+        crashes: 0,
+    };
     let failure = swarm.run(crowd).err();
     let records = || swarm.world.engine().jobs().flat_map(|(_, records)| records);
     let count = |good: fn(&Phase) -> bool| records().filter(|r| good(&r.phase)).count() as u64;
@@ -233,6 +248,8 @@ struct Swarm<'a> {
     rng: Rng,
     /// Draws when the disk is full, apart from everything else.
     trouble: Rng,
+    /// Draws the health of nodes and devices, apart from everything else.
+    health: Rng,
     /// Draws what is not plain, apart from everything else.
     kinds: Option<Rng>,
     sharing: Option<Sharing>,
@@ -246,6 +263,8 @@ struct Swarm<'a> {
 const LEVELS: [&str; 3] = ["cluster", "block", "leaf"];
 /// How long a disk is full at most.
 const DISK_FULL_MS: u64 = 30_000;
+/// Turns in which the health of something changes.
+const GRADED_PERCENT: u64 = 5;
 
 impl Swarm<'_> {
     fn run(&mut self, crowd: Option<Crowd>) -> Result<(), Failure> {
@@ -294,11 +313,27 @@ impl Swarm<'_> {
         Ok(())
     }
 
+    /// The health of a node, or of some of its devices, changes.
+    fn grade(&mut self) -> Result<(), Failure> {
+        let rng = &mut self.health;
+        let nodes: Vec<_> = self.world.engine().nodes().collect();
+        let Some(node) = rng.pick(&nodes) else { return Ok(()) };
+        let grade = rng.pick(&Grade::ALL).copied().unwrap_or_default();
+        let some = DeviceMask(rng.bits() & rng.bits());
+        // Most often devices are meant; without any it is the node itself.
+        let devices = if rng.chance(20) { DeviceMask::EMPTY } else { some.and(node.machine.device_mask()) };
+        let health = Health { node: node.name.clone(), devices, grade, detail: "drawn".to_owned() };
+        self.tell(Input::HealthGraded { health })
+    }
+
     /// One thing happens.
     fn turn(&mut self) -> Result<(), Failure> {
         if self.trouble.chance(self.parameters.faults.disk_full) {
             let ms = self.trouble.below(DISK_FULL_MS);
             self.happen(Operation::FillDisk(ms))?;
+        }
+        if self.health.chance(GRADED_PERCENT) {
+            self.grade()?;
         }
         if self.sharing.is_some() && self.rng.chance(15) {
             return self.operate();

@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use phalanx_checker::Checker;
 use phalanx_engine::{Config, Engine};
 use phalanx_model::{
-    Admin, Change, Effect, Epoch, Exit, FailureClass, GangId, Input, Job, JobId, LevelCost, LevelName,
-    Levels, MemberId, MemberState, Node, NodeName, Outcome, SyncKind, Target, Timestamp, Wake,
+    Change, Effect, Epoch, Exit, FailureClass, GangId, Input, Job, JobId, LevelCost, LevelName, Levels,
+    MemberId, MemberState, Node, NodeName, Outcome, SyncKind, Target, Timestamp, Wake,
 };
 use phalanx_scenario::{Event, Script};
 
@@ -370,7 +370,7 @@ impl World {
     /// A node is closed and opened again, so that all is planned anew, until the plan is that nothing changes: an
     /// eviction may leave room to others that were looked at before it, and a gang that starts may fail at once.
     fn plan_anew(&mut self) -> Result<(), Failure> {
-        let open = self.engine.nodes().find(|node| node.admin == Admin::Open).map(|node| node.name.clone());
+        let open = self.engine.nodes().find(|node| node.is_open()).map(|node| node.name.clone());
         let Some(node) = open else { return Ok(()) };
         let mut was = None;
         for _ in 0..PLANS_MAX {

@@ -6,7 +6,7 @@ mod stands;
 
 use std::collections::BTreeMap;
 
-use phalanx_model::{Admin, AxisKind, DeviceMask, Gang, LevelName, Levels, Node, NodeName, Segment};
+use phalanx_model::{AxisKind, DeviceMask, Gang, LevelName, Levels, Node, NodeName, Segment};
 
 pub use free::{Amounts, Held, free};
 use stands::Stands;
@@ -53,7 +53,7 @@ impl Cluster<'_> {
     pub fn fits_in(&self, gang: &Gang, level: &LevelName) -> bool {
         let depth = self.levels.above.iter().position(|l| l == level);
         let mut domains: BTreeMap<Vec<String>, Vec<(&Node, DeviceMask)>> = BTreeMap::new();
-        for node in self.nodes.iter().filter(|n| n.admin == Admin::Open) {
+        for node in self.nodes.iter().filter(|n| n.is_open()) {
             let mut path: Vec<String> = node.path.iter().map(ToString::to_string).collect();
             match depth {
                 Some(depth) => path.truncate(depth + 1),
@@ -69,7 +69,7 @@ impl Cluster<'_> {
     #[must_use]
     pub fn fits_in_group(&self, gang: &Gang, level: &LevelName) -> bool {
         let gang = with_tensor_groups(gang);
-        self.nodes.iter().filter(|n| n.admin == Admin::Open).any(|node| {
+        self.nodes.iter().filter(|n| n.is_open()).any(|node| {
             let mut groups = node.machine.groups.iter().filter(|g| g.level == *level);
             groups.any(|group| Stands::new(*self, &[(node, group.devices)], &gang).exist())
         })

@@ -3,8 +3,8 @@
 use phalanx_checker::Checker;
 use phalanx_engine::{Config, Engine};
 use phalanx_model::{
-    Admin, Effect, Epoch, GangId, GangRecord, Input, Levels, MemberState, Node, NodeName, Order, Outcome,
-    Phase, Placement, QueueReport, Reason, StopCause, Timestamp, Wake,
+    Effect, Epoch, GangId, GangRecord, Input, Levels, MemberState, Node, NodeName, Order, Outcome, Phase,
+    Placement, QueueReport, Reason, StopCause, Timestamp, Wake,
 };
 
 use crate::{costs, oracle};
@@ -234,7 +234,7 @@ impl Watched {
         // A node with a drain by a time would lose it.
         let is_drained =
             |node: &Node| self.engine.windows().any(|w| w.node == node.name && w.is_open_ended());
-        let open = self.engine.nodes().find(|n| n.admin == Admin::Open && !is_drained(n));
+        let open = self.engine.nodes().find(|n| n.is_open() && !is_drained(n));
         let open = open.map(|n| n.name.clone());
         let toggle =
             |node: NodeName| [Input::NodeCordoned { node: node.clone() }, Input::NodeUncordoned { node }];

@@ -17,7 +17,8 @@ fn gang(job: u64) -> GangId {
 
 fn host(devices: usize) -> Host {
     let class = Arc::new(Class { model: "H100".to_owned(), is_spot: false, price_micro: 2_000_000 });
-    Host { devices: vec![class; devices], foreign: DeviceMask::EMPTY, unused: State::Idle }
+    let (foreign, broken) = (DeviceMask::EMPTY, DeviceMask::EMPTY);
+    Host { devices: vec![class; devices], foreign, broken, unused: State::Idle }
 }
 
 fn holding(job: u64, state: State, slots: &[(usize, DeviceMask, u64)]) -> Holding {
@@ -244,7 +245,8 @@ impl Site {
         match telling {
             Telling::Node { node, devices, foreign, unused } => {
                 let unused = [State::Idle, State::Closed, State::Draining][unused];
-                let said = Host { foreign: DeviceMask(foreign), unused, ..host(devices) };
+                let (foreign, broken) = (DeviceMask(foreign), DeviceMask(foreign.rotate_left(1)));
+                let said = Host { foreign, broken, unused, ..host(devices) };
                 book.observe_node(now, &name(node), said.clone());
                 self.hosts.insert(node, said);
             }

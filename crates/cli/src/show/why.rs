@@ -204,6 +204,12 @@ fn way_out(page: &Page, job: JobId, unblock: &Unblock, names: &Names) -> String 
             let each = list(nodes.iter().map(|node| format!("`phalanx uncordon {node}`")));
             format!("nodes take work again: {each}")
         }
+        Unblock::Repair { closed } => {
+            let each = closed.iter().map(|(node, devices)| {
+                if devices.is_empty() { node.to_string() } else { format!("{node}:{devices}") }
+            });
+            format!("hardware is repaired: {} (`phalanx health` says what is wrong)", list(each))
+        }
         Unblock::At { at } => format!("time passes: {} ({})", page.ahead(*at), page.clock(*at)),
         Unblock::ShorterLimit { limit_ms } => {
             let minutes = limit_ms / 60_000;

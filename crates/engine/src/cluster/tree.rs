@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use phalanx_model::{
-    Admin, CollectiveCost, CostTable, DeviceMask, DomainName, Gang, LevelName, Levels, Needs, Node, NodeName,
+    CollectiveCost, CostTable, DeviceMask, DomainName, Gang, LevelName, Levels, Needs, Node, NodeName,
     ShapeCost, report::show_path,
 };
 
@@ -421,7 +421,7 @@ impl TreeNode {
     fn new(node: &Node, kind: u16, leaf: u32) -> Self {
         let machine = &node.machine;
         let total = Free {
-            open: node.admin == Admin::Open,
+            open: node.is_open(),
             devices: machine.device_mask(),
             cpu_milli: i64::try_from(machine.cpu_milli).unwrap_or(i64::MAX),
             memory_bytes: i64::try_from(machine.memory_bytes).unwrap_or(i64::MAX),
@@ -430,7 +430,7 @@ impl TreeNode {
         };
         // Below zero if others use more than the node has.
         let usable = Free {
-            devices: total.devices.minus(node.foreign),
+            devices: total.devices.minus(node.barred_devices()),
             cpu_milli: total.cpu_milli.saturating_sub_unsigned(node.foreign_use.cpu_milli),
             memory_bytes: total.memory_bytes.saturating_sub_unsigned(node.foreign_use.memory_bytes),
             ..total

@@ -1,10 +1,11 @@
 //! The requirements that a pending gang could give up to start now.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
-use phalanx_model::{Gang, GangId, Rule, Unblock};
+use phalanx_model::{DeviceMask, Gang, GangId, Node, NodeName, Rule, Unblock};
 
-use crate::cluster::LevelAt;
+use crate::cluster::{Free, LevelAt};
 use crate::ledger::Ledger;
 use crate::placement::{Ceiling, Search, domain_of_picks};
 
@@ -39,6 +40,37 @@ pub(super) fn without(ledger: &Ledger, gang: &Gang) -> Vec<Unblock> {
     let mut fits = fits;
     easier.retain(|(_, gang)| fits(gang));
     easier.into_iter().map(|(rule, _)| Unblock::Without { rule }).collect()
+}
+
+/// The devices that the health of their nodes closes and that would let the gang start now.
+pub(super) fn repaired(ledger: &Ledger, gang: &Gang) -> Option<Unblock> {
+    let tree = ledger.tree();
+    let closed_of = |node: &Node| node.health.closed_devices().minus(node.foreign);
+    let closed: BTreeMap<u32, DeviceMask> = ledger
+        .nodes()
+        .filter(|node| !closed_of(node).is_empty())
+        .filter_map(|node| Some((u32::try_from(tree.index_of(&node.name)?).ok()?, closed_of(node))))
+        .collect();
+    if closed.is_empty() {
+        return None;
+    }
+    let mut space = ledger.space().clone();
+    let of = |node: u32| closed.get(&node).copied().unwrap_or_default();
+    space.put(tree, closed.keys().copied(), |node, free| Free {
+        devices: free.devices.union(of(node)),
+        ..free
+    });
+    let mut search = Search::default();
+    search.place(tree, &space, gang, Ceiling(tree.level_of_required(gang)))?;
+    let mut used: BTreeMap<NodeName, DeviceMask> = BTreeMap::new();
+    for pick in search.picks() {
+        let devices = pick.devices.and(of(pick.node));
+        if let Some(node) = tree.nodes.get(pick.node as usize).filter(|_| !devices.is_empty()) {
+            let of_node = used.entry(node.name.clone()).or_default();
+            *of_node = of_node.union(devices);
+        }
+    }
+    (!used.is_empty()).then(|| Unblock::Repair { closed: used.into_iter().collect() })
 }
 
 /// Time limits are said in whole minutes.

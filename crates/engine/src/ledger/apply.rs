@@ -92,11 +92,7 @@ impl Ledger {
             Input::SessionObserved { session } => self.observe_session(session, out),
             Input::MetricObserved { metric } => self.observe_metric(metric, out),
             Input::GangResized { .. } => self.resize(input, out),
-            Input::HealthGraded { .. } => {
-                if let Err(why) = self.noted.note(input) {
-                    refuse(out, "a recorded fact".into(), &why);
-                }
-            }
+            Input::HealthGraded { health } => self.grade(health, out),
         }
     }
 
@@ -360,6 +356,7 @@ const fn only_draws(input: &Input) -> bool {
             | Input::QueueObserved { .. }
             | Input::QueueRemoved { .. }
             | Input::CalendarObserved { .. }
+            | Input::HealthGraded { .. }
     )
 }
 

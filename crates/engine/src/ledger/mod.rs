@@ -10,6 +10,7 @@ mod elastic;
 mod exits;
 mod facts;
 mod gang;
+mod health;
 mod history;
 mod moved;
 mod nodes;

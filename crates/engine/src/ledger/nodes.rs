@@ -29,8 +29,12 @@ impl Ledger {
             return refuse(out, format!("node {}", node.name), &why);
         }
         self.sync.saw_node(&node.name);
-        // A world that lists its nodes again need not know of notices.
+        // A world that lists its nodes again need not know of grades and notices.
         let mut observed = Cow::Borrowed(node);
+        let health = self.nodes.get(&node.name).map(|known| &known.health);
+        if let Some(health) = health.filter(|health| node.health.is_ok() && !health.is_ok()) {
+            observed.to_mut().health = health.clone();
+        }
         if node.admin == Admin::Open && self.noted.is_noticed(&node.name) {
             observed.to_mut().admin = Admin::Draining;
         }
@@ -67,7 +71,7 @@ impl Ledger {
     }
 
     /// Adds a node, or replaces a node that differs.
-    fn put_node(&mut self, node: Node) {
+    pub(super) fn put_node(&mut self, node: Node) {
         let name = node.name.clone();
         let before = self.nodes.insert(name.clone(), node);
         let Some(node) = self.nodes.get(&name) else { return };
@@ -164,7 +168,7 @@ impl Ledger {
     }
 
     /// The gangs that hold capacity on a node, with their ranks there.
-    fn ranks_on(&self, node: &NodeName) -> Vec<(GangId, Vec<u32>)> {
+    pub(super) fn ranks_on(&self, node: &NodeName) -> Vec<(GangId, Vec<u32>)> {
         let ranks = |gang: GangId| -> Vec<u32> {
             let held = self.record(gang).and_then(GangRecord::held);
             let slots = held.iter().flat_map(|held| &held.slots);

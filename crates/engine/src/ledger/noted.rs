@@ -1,5 +1,4 @@
-//! Facts that no policy uses yet, metrics, and notices of nodes that are reclaimed. The ledger keeps them, and they
-//! survive a restart.
+//! Metrics, and notices of nodes that are reclaimed. The ledger keeps them, and they survive a restart.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +19,6 @@ const NOTED_MAX: usize = 100_000;
 enum Key {
     Metric(GangId, String),
     Spot(NodeName),
-    Health(NodeName, u64),
 }
 
 /// The latest fact of each kind and subject.
@@ -32,7 +30,6 @@ impl Noted {
         let key = match input {
             Input::MetricObserved { metric } => Key::Metric(metric.gang, metric.name.clone()),
             Input::SpotNoticed { notice } => Key::Spot(notice.node.clone()),
-            Input::HealthGraded { health } => Key::Health(health.node.clone(), health.devices.0),
             _ => return Err("is not a fact of the kinds that are only recorded".into()),
         };
         if self.0.len() >= NOTED_MAX && !self.0.contains_key(&key) {
@@ -45,7 +42,7 @@ impl Noted {
     pub(super) fn forget(&mut self, job: JobId) {
         self.0.retain(|key, _| match key {
             Key::Metric(gang, _) => gang.job != job,
-            Key::Spot(_) | Key::Health(..) => true,
+            Key::Spot(_) => true,
         });
     }
 

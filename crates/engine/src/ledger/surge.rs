@@ -7,8 +7,8 @@
 use std::collections::BTreeSet;
 
 use phalanx_model::{
-    Admin, Change, Decision, FailureClass, GangId, Job, JobId, Leave, NodeName, Outcome, Phase, Plan,
-    StopCause, Timestamp,
+    Change, Decision, FailureClass, GangId, Job, JobId, Leave, NodeName, Outcome, Phase, Plan, StopCause,
+    Timestamp,
 };
 
 use super::Ledger;
@@ -83,11 +83,11 @@ impl Ledger {
 
     /// A node takes work again: replicas that were to leave it stay, if nothing else keeps them from that.
     pub(super) fn stay_on(&mut self, node: &NodeName, out: &mut Outcome) {
-        let is_open = |node: &NodeName| self.nodes.get(node).is_some_and(|n| n.admin == Admin::Open);
         let stays = |gang: &GangId| {
             let placement = self.record(*gang).and_then(|record| record.placement.as_ref());
-            let mut on = placement.iter().flat_map(|placement| &placement.slots).map(|slot| &slot.node);
-            on.clone().any(|on| on == node) && on.all(is_open)
+            let mut slots = placement.iter().flat_map(|placement| &placement.slots);
+            slots.clone().any(|slot| slot.node == *node)
+                && slots.all(|slot| self.lets_stay(&slot.node, slot.devices))
         };
         for gang in self.leaving.iter().copied().filter(stays).collect::<Vec<_>>() {
             out.changes.push(Change::ReplicaStays { gang });

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use phalanx_journal::Header;
-use phalanx_model::later::{Calendar, Health, Metric, SpotNotice};
+use phalanx_model::later::{Calendar, Metric, SpotNotice};
 use phalanx_model::*;
 
 pub(crate) const NOW: Timestamp = Timestamp(1_767_225_600_000);
@@ -78,7 +78,9 @@ pub(crate) fn facts() -> Vec<Input> {
         },
         Input::MetricObserved { metric: Metric { gang, name: "loss".to_owned(), value_milli: -5, at } },
         Input::SpotNoticed { notice: SpotNotice { node: node.clone(), ends_at: at } },
-        Input::HealthGraded { health: Health { node, devices: DeviceMask::first(64), grade: 100 } },
+        Input::HealthGraded {
+            health: Health { node, devices: DeviceMask::first(64), grade: Grade::Ok, detail: String::new() },
+        },
     ]
 }
 
@@ -172,6 +174,7 @@ fn node() -> Node {
         address: "127.0.0.1".to_owned(),
         admin: Admin::Open,
         uuids: Vec::new(),
+        health: NodeHealth::default(),
         foreign_use: ForeignUse::default(),
         sets: Vec::new(),
         kept: Kept::default(),

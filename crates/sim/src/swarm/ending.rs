@@ -1,8 +1,8 @@
 //! How every run ends: all is healed, and then all work must end.
 
 use phalanx_model::{
-    Admin, Change, DeviceMask, ForeignUse, Input, Job, Node, NodeSet, Outcome, QueueBound, QueueReport,
-    Reason,
+    Admin, Change, DeviceMask, ForeignUse, Grade, Health, Input, Job, Node, NodeSet, Outcome, QueueBound,
+    QueueReport, Reason,
 };
 
 use crate::{Failure, FailureKind, Faults, World};
@@ -11,8 +11,16 @@ use crate::{Failure, FailureKind, Faults, World};
 const LIVENESS_MS: u64 = 30 * 24 * 3_600_000;
 const LIVENESS_TURNS: u64 = 200_000;
 
+/// The facts by which a node and its devices are ok.
+fn is_healthy(node: &Node) -> [Input; 2] {
+    [DeviceMask::EMPTY, node.machine.device_mask()].map(|devices| {
+        let (node, detail) = (node.name.clone(), String::new());
+        Input::HealthGraded { health: Health { node, devices, grade: Grade::Ok, detail } }
+    })
+}
+
 impl World {
-    /// Ends all faults: every node exists, is open, has no other users, and is in every set; no job is held, and by
+    /// Ends all faults: every node exists, is open and healthy, has no other users, and is in every set; no job is held, and by
     /// these facts no queue is limited.
     pub(super) fn heal(&mut self, unlimited: &[Input]) -> Result<(), Failure> {
         self.set_faults(Faults::none());
@@ -22,6 +30,9 @@ impl World {
             let node = Node { admin: Admin::Open, foreign: DeviceMask::EMPTY, sets, ..node };
             self.add_node(Node { foreign_use: ForeignUse::default(), ..node })
         })?;
+        let is_sick = |node: &&Node| !node.health.is_ok();
+        let healed: Vec<Input> = self.engine().nodes().filter(is_sick).flat_map(is_healthy).collect();
+        self.tell(healed)?;
         let held = self.engine().jobs().filter(|(job, _)| job.turn.held_by.is_some());
         let release = |job| Input::JobReleased { job, by: "operator".to_owned() };
         let released: Vec<Input> = held.map(|(job, _)| release(job.id)).collect();

@@ -41,7 +41,7 @@ pub fn free<'a>(
     let mut free = BTreeMap::new();
     for node in nodes {
         let mut amounts = Amounts {
-            devices: node.machine.device_mask().minus(node.foreign),
+            devices: node.machine.device_mask().minus(node.barred_devices()),
             cpu_milli: i128::from(node.machine.cpu_milli.min(AMOUNT_MAX))
                 - i128::from(node.foreign_use.cpu_milli),
             memory_bytes: i128::from(node.machine.memory_bytes.min(AMOUNT_MAX))

@@ -145,7 +145,7 @@ impl<'a> Stands<'a> {
                 && !needs.avoid.contains(&node.name)
                 && needs.within.as_ref().is_none_or(|set| node.sets.contains(set))
                 && !amounts.is_held
-                && (!self.gang.needs.is_exclusive || (amounts.gangs == 0 && node.foreign.is_empty()))
+                && (!self.gang.needs.is_exclusive || (amounts.gangs == 0 && node.barred_devices().is_empty()))
         };
         let sum = |of: &dyn Fn(&Needs) -> u64| -> i128 {
             there.iter().map(|(needs, members, _)| i128::from(*members) * i128::from(of(needs))).sum()

@@ -13,6 +13,14 @@ pub(super) fn told(input: &Input, engine: &Engine) -> Option<(Option<JobId>, &'s
         Input::NodeCordoned { node } => of_all("cordoned", node.to_string()),
         Input::NodeUncordoned { node } => of_all("uncordoned", node.to_string()),
         Input::DrainRequested { node } => of_all("drained", node.to_string()),
+        Input::HealthGraded { health } => {
+            let what = if health.devices.is_empty() {
+                health.node.to_string()
+            } else {
+                format!("{}:{}", health.node, health.devices)
+            };
+            of_all("graded", format!("{what} {}: {}", health.grade, health.detail))
+        }
         Input::NodeRemoved { node } => of_all("node gone", node.to_string()),
         Input::NodeObserved { node } => of_all("node there", node.name.to_string()),
         Input::SettingsConfigured { .. } => of_all("queues changed", String::new()),

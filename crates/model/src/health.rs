@@ -1,0 +1,198 @@
+//! The health of nodes and devices: grades, which an agent derives from evidence (telemetry, the kernel log, people).
+//! Grades are facts for the engine; the evidence is not.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::{DeviceMask, NodeName};
+
+/// How far a device or a node can be trusted, from best to worst.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Grade {
+    #[default]
+    Ok,
+    /// Takes work as before, and is watched.
+    Suspect,
+    /// No new gangs are placed there. Running gangs go on.
+    DrainAfterJob,
+    /// No new gangs are placed there, and running gangs are stopped and placed elsewhere.
+    DrainNow,
+    /// As [`Self::DrainNow`], and only a repair brings it back.
+    Broken,
+}
+
+impl Grade {
+    pub const ALL: [Self; 5] = [Self::Ok, Self::Suspect, Self::DrainAfterJob, Self::DrainNow, Self::Broken];
+
+    /// Whether new gangs are placed elsewhere.
+    #[must_use]
+    pub fn is_closed(self) -> bool {
+        self >= Self::DrainAfterJob
+    }
+
+    /// Whether running gangs leave.
+    #[must_use]
+    pub fn drains(self) -> bool {
+        self >= Self::DrainNow
+    }
+
+    /// The grade as users read it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Suspect => "suspect",
+            Self::DrainAfterJob => "drain_after_job",
+            Self::DrainNow => "drain_now",
+            Self::Broken => "broken",
+        }
+    }
+
+    /// The grade of a word.
+    #[must_use]
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|grade| grade.word() == word)
+    }
+}
+
+impl fmt::Display for Grade {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+/// Journals before the grades had words have a number: 0 is broken, 100 is healthy.
+impl<'de> Deserialize<'de> for Grade {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Number(u8),
+            Word(String),
+        }
+        match Written::deserialize(deserializer)? {
+            Written::Number(0) => Ok(Self::Broken),
+            Written::Number(1..100) => Ok(Self::Suspect),
+            Written::Number(_) => Ok(Self::Ok),
+            Written::Word(word) => {
+                let unknown = || serde::de::Error::custom(format!("unknown grade {word:?}"));
+                Self::of_word(&word).ok_or_else(unknown)
+            }
+        }
+    }
+}
+
+/// The grade of devices of a node, or of the node itself, changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    pub node: NodeName,
+    /// Empty: the node itself.
+    pub devices: DeviceMask,
+    pub grade: Grade,
+    /// The evidence, in words: `Xid 79, the GPU has fallen off the bus`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub detail: String,
+}
+
+/// A grade with its evidence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Graded {
+    pub grade: Grade,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub detail: String,
+}
+
+/// The grades of a node and its devices that are not [`Grade::Ok`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeHealth {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<Graded>,
+    /// By the number of the device.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub devices: BTreeMap<u32, Graded>,
+}
+
+impl NodeHealth {
+    /// Whether everything is [`Grade::Ok`].
+    #[must_use]
+    pub fn is_ok(&self) -> bool {
+        self.node.is_none() && self.devices.is_empty()
+    }
+
+    /// Whether the node itself takes new gangs.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.node.as_ref().is_none_or(|of| !of.grade.is_closed())
+    }
+
+    /// The devices that no new gang may have.
+    #[must_use]
+    pub fn closed_devices(&self) -> DeviceMask {
+        let closed = self.devices.iter().filter(|(_, of)| of.grade.is_closed());
+        closed.fold(DeviceMask::EMPTY, |all, (device, _)| all.union(DeviceMask::one(*device)))
+    }
+
+    /// Whether running gangs leave any of it.
+    #[must_use]
+    pub fn drains(&self) -> bool {
+        self.node.iter().chain(self.devices.values()).any(|of| of.grade.drains())
+    }
+
+    /// Whether running gangs leave the node, or one of these devices.
+    #[must_use]
+    pub fn drains_any(&self, devices: DeviceMask) -> bool {
+        let is_one = |(device, of): (&u32, &Graded)| of.grade.drains() && devices.contains(*device);
+        self.node.as_ref().is_some_and(|of| of.grade.drains()) || self.devices.iter().any(is_one)
+    }
+
+    /// Sets grades. Returns whether one changed.
+    pub fn set(&mut self, fact: &Health) -> bool {
+        let before = self.clone();
+        let graded = Graded { grade: fact.grade, detail: fact.detail.clone() };
+        let graded = (fact.grade != Grade::Ok).then_some(graded);
+        if fact.devices.is_empty() {
+            self.node = graded;
+        } else if let Some(graded) = graded {
+            self.devices.extend(fact.devices.iter().map(|device| (device, graded.clone())));
+        } else {
+            self.devices.retain(|device, _| !fact.devices.contains(*device));
+        }
+        *self != before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fact(devices: &str, grade: Grade) -> Health {
+        let devices = if devices.is_empty() { DeviceMask::EMPTY } else { devices.parse().unwrap() };
+        Health { node: NodeName::new("a").unwrap(), devices, grade, detail: "Xid 48".into() }
+    }
+
+    #[test]
+    fn grades_close_devices_until_they_are_ok_again() {
+        let mut health = NodeHealth::default();
+        assert!(health.set(&fact("1-3", Grade::DrainNow)) && !health.set(&fact("2", Grade::DrainNow)));
+        assert!(health.set(&fact("2", Grade::Suspect)));
+        assert_eq!(health.closed_devices().to_string(), "1,3");
+        assert!(health.set(&fact("", Grade::DrainAfterJob)) && !health.is_open());
+        assert!(health.set(&fact("", Grade::Ok)) && health.is_open());
+        assert!(health.set(&fact("1-3", Grade::Ok)) && health.is_ok());
+    }
+
+    #[test]
+    fn grades_are_words_and_numbers_of_old_journals_are_read() {
+        for grade in Grade::ALL {
+            let text = serde_json::to_string(&grade).unwrap();
+            assert_eq!(text, format!("\"{grade}\""));
+            assert_eq!(serde_json::from_str::<Grade>(&text).unwrap(), grade);
+        }
+        let read = |text: &str| serde_json::from_str::<Grade>(text).map_err(|e| e.to_string());
+        assert_eq!([read("0"), read("60"), read("100")], [Grade::Broken, Grade::Suspect, Grade::Ok].map(Ok));
+        assert_eq!(read("\"fine\""), Err("unknown grade \"fine\"".to_owned()));
+    }
+}
