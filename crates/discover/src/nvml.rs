@@ -1,11 +1,12 @@
 //! What NVIDIA's management library tells. It is opened at run time; a host without it is no trouble.
 //!
 //! [`read`] asks everything first and concludes afterwards; [`dump`] writes down the answers themselves, in a
-//! form that a test can answer from again.
+//! form that a test can answer from again. [`vitals`] samples what changes while devices work.
 
 mod answers;
 mod ask;
 mod links;
+pub mod vitals;
 
 use std::path::Path;
 
@@ -92,14 +93,18 @@ pub fn dump(library: Option<&Path>) -> Result<String, NvmlError> {
 }
 
 fn answers(library: Option<&Path>) -> Result<Answers, NvmlError> {
-    let name = library.unwrap_or(Path::new(LIBRARY));
-    let nvml = Nvml::builder().lib_path(name.as_os_str()).init().map_err(|error| match error {
+    let nvml = open(library.unwrap_or(Path::new(LIBRARY)))?;
+    ask::everything(&nvml).map_err(|code| NvmlError::Refused(why(code)))
+}
+
+/// Starts the library.
+fn open(library: &Path) -> Result<Nvml, NvmlError> {
+    Nvml::builder().lib_path(library.as_os_str()).init().map_err(|error| match error {
         Trouble::LibloadingError(e) => NvmlError::Absent(e.to_string()),
-        Trouble::LibraryNotFound => NvmlError::Absent(name.display().to_string()),
+        Trouble::LibraryNotFound => NvmlError::Absent(library.display().to_string()),
         Trouble::DriverNotLoaded => NvmlError::NoDriver,
         other => NvmlError::Refused(other.to_string()),
-    })?;
-    ask::everything(&nvml).map_err(|code| NvmlError::Refused(why(code)))
+    })
 }
 
 fn conclude(answers: &Answers) -> Found {

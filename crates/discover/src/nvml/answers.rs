@@ -18,6 +18,18 @@
 //! gpuN sliceS GPU_INSTANCE COMPUTE_INSTANCE PROFILE START SIZE MIB UUID NAME
 //! gpuA-gpuB LEVEL READ WRITE NVLINK           common ancestor on PCIe; peer access
 //! ```
+//!
+//! What changes while devices work is not recorded. The fake library of the tests answers it from these lines, any of
+//! which a description may leave out:
+//!
+//! ```text
+//! init N                                      the driver is not loaded: every call fails with error N
+//! gpuN lost [N]                               the device is lost: error N, or else 15
+//! gpuN vitals NAME=VALUE NAME=VALUE ..        values of nvml/ask/vitals.rs:
+//!     busy=PERCENT memory=BYTES temperature=C power=MW energy=MJ sm=MHZ throttle=MASK
+//!     ecc=CORRECTED,UNCORRECTED rows=CORRECTABLE,UNCORRECTABLE,PENDING,FAILED retirement=0|1 replays=COUNT
+//! gpuN errorsL REPLAYS RECOVERIES CRC         errors of NVLink L, whose state is in the line gpuN linkL
+//! ```
 
 use std::fmt::{self, Display, Write as _};
 

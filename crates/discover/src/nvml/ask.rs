@@ -5,6 +5,8 @@
 //! writes through pointers to values that outlive the call; both are as nvml.h declares them.
 #![allow(unsafe_code, reason = "foreign functions, called as nvml.h declares them")]
 
+pub(super) mod vitals;
+
 use nvml_wrapper::Nvml;
 use nvml_wrapper_sys::bindings as sys;
 use phalanx_model::DEVICES_PER_NODE_MAX;
@@ -73,7 +75,7 @@ fn gpu(lib: &NvmlLib, handle: nvmlDevice_t) -> Answer<Gpu> {
     Ok(Gpu {
         address: text(&pci.busId),
         uuid: ask_text(&lib.nvmlDeviceGetUUID, |f, to| unsafe { f(handle, to, TEXT) }),
-        memory_bytes: memory_bytes(lib, handle),
+        memory_bytes: memory(lib, handle).map(|memory| memory.total),
         numa_nodes: numa_nodes(lib, handle),
         power_state: number(&lib.nvmlDeviceGetPerformanceState),
         pcie: Pcie {
@@ -90,13 +92,18 @@ fn gpu(lib: &NvmlLib, handle: nvmlDevice_t) -> Answer<Gpu> {
     })
 }
 
-fn memory_bytes(lib: &NvmlLib, handle: nvmlDevice_t) -> Answer<u64> {
+struct Memory {
+    total: u64,
+    used: u64,
+}
+
+fn memory(lib: &NvmlLib, handle: nvmlDevice_t) -> Answer<Memory> {
     let into = sys::nvmlMemory_v2_t { version: version::<sys::nvmlMemory_v2_t>(2), ..Plain::zeroed() };
     let new = ask(&lib.nvmlDeviceGetMemoryInfo_v2, into, |f, to| unsafe { f(handle, to) });
-    new.map(|m| m.total).or_else(|_| {
+    new.map(|m| Memory { total: m.total, used: m.used }).or_else(|_| {
         // Drivers before 510 have the first version alone.
         let old = ask(&lib.nvmlDeviceGetMemoryInfo, Plain::zeroed(), |f, to| unsafe { f(handle, to) });
-        old.map(|m| m.total)
+        old.map(|m| Memory { total: m.total, used: m.used })
     })
 }
 
@@ -226,13 +233,7 @@ fn link_mb_per_s(lib: &NvmlLib, handle: nvmlDevice_t, link: u32) -> Answer<u32> 
     ];
     let mut last = Err(NOT_SUPPORTED);
     for field in fields.into_iter().flatten() {
-        let into = sys::nvmlFieldValue_t { fieldId: field, scopeId: link, ..Plain::zeroed() };
-        let told = ask(&lib.nvmlDeviceGetFieldValues, into, |f, to| unsafe { f(handle, 1, to) });
-        let told = told.and_then(|value| match value.nvmlReturn {
-            // SAFETY: the union began as zeros, and any bits are a number.
-            0 => Ok(u32::try_from(unsafe { value.value.ullVal }).unwrap_or(0)),
-            code => Err(code),
-        });
+        let told = link_field(lib, handle, link, field).map(|speed| u32::try_from(speed).unwrap_or(0));
         // An error that says more than "not supported" is kept.
         last = match (last, told) {
             (Err(code), Err(_)) if code != NOT_SUPPORTED => Err(code),
@@ -243,6 +244,17 @@ fn link_mb_per_s(lib: &NvmlLib, handle: nvmlDevice_t, link: u32) -> Answer<u32> 
         }
     }
     last
+}
+
+/// One field (`NVML_FI_*` of nvml.h) of one link.
+fn link_field(lib: &NvmlLib, handle: nvmlDevice_t, link: u32, field: u32) -> Answer<u64> {
+    let into = sys::nvmlFieldValue_t { fieldId: field, scopeId: link, ..Plain::zeroed() };
+    let told = ask(&lib.nvmlDeviceGetFieldValues, into, |f, to| unsafe { f(handle, 1, to) })?;
+    match told.nvmlReturn {
+        // SAFETY: the union began as zeros, and any bits are a number.
+        0 => Ok(unsafe { told.value.ullVal }),
+        code => Err(code),
+    }
 }
 
 fn pair(lib: &NvmlLib, (a, left): (u32, nvmlDevice_t), (b, right): (u32, nvmlDevice_t)) -> Pair {
@@ -319,3 +331,5 @@ unsafe impl Plain for sys::nvmlGpuFabricInfo_t {}
 unsafe impl Plain for sys::nvmlGpuFabricInfo_v3_t {}
 // SAFETY: as above.
 unsafe impl Plain for sys::nvmlFieldValue_t {}
+// SAFETY: as above.
+unsafe impl Plain for sys::nvmlUtilization_t {}

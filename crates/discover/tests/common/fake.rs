@@ -1,4 +1,6 @@
-//! A library of our own in the place of NVIDIA's, which answers from a description.
+//! A library of our own in the place of NVIDIA's, which answers from a description. Tests of other crates include this
+//! file by its path.
+#![allow(dead_code, reason = "not every test that includes this file uses all of it")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +17,9 @@ impl Fake {
     pub(crate) fn new(description: &str) -> Option<Self> {
         let fake = Self { folder: TempDir::new().unwrap() };
         let told = fake.folder.path().join("description");
-        std::fs::write(&told, description).unwrap();
+        fake.describe(description);
+        let source = fake.folder.path().join("fake_nvml.c");
+        std::fs::write(&source, include_str!("../fake_nvml.c")).unwrap();
         let lacks = description.lines().filter_map(|line| line.strip_prefix("lacks "));
         let renamed = lacks.flat_map(str::split_whitespace).map(|name| format!("-D{name}=lacks_{name}"));
         let cc = Command::new("cc")
@@ -23,7 +27,7 @@ impl Fake {
             .arg(fake.library())
             .arg(format!("-DDESCRIPTION=\"{}\"", told.display()))
             .args(renamed)
-            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_nvml.c"))
+            .arg(source)
             .status();
         match cc {
             Err(e) => {
@@ -43,9 +47,12 @@ impl Fake {
         self.folder.path().join("libnvidia-ml.so.1")
     }
 
-    /// The same library with another description.
+    /// The same library with another description, also for those that have it open. The new file replaces the old one
+    /// in one step, so that no call reads half of it.
     pub(crate) fn describe(&self, description: &str) {
-        std::fs::write(self.folder.path().join("description"), description).unwrap();
+        let next = self.folder.path().join("description.next");
+        std::fs::write(&next, description).unwrap();
+        std::fs::rename(next, self.folder.path().join("description")).unwrap();
     }
 }
 
