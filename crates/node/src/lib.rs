@@ -4,10 +4,11 @@
 //! and keeps the exit code until somebody asks. A daemon drives it through [`member`]; the shim itself is
 //! [`shim::main`]; what the two say to each other is [`protocol`]; what holds the processes of a rank
 //! together, and ends them together, is [`isolation`]. A rank that somebody sits at has a [`terminal`]. What else a
-//! user may have run is [`confined`].
+//! user may have run is [`confined`]. Faults of devices that the kernel log reports are [`kernel_log`].
 
 pub mod confined;
 pub mod isolation;
+pub mod kernel_log;
 pub mod member;
 pub mod output;
 mod processes;
