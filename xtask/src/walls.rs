@@ -10,6 +10,7 @@ use crate::{bans, floats, floors, graph, lines};
 pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("account", &["model"]),
+    ("health", &["model"]),
     ("spec", &["model"]),
     ("cost", &["model"]),
     ("engine", &["model"]),
@@ -19,10 +20,10 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("scenario", &["model", "spec"]),
     ("sentences", &["model"]),
     ("sim", &["model", "spec", "cost", "engine", "checker", "journal", "discover", "scenario", "sentences"]),
-    ("shell", &["model", "account", "engine", "cost", "journal", "sentences"]),
+    ("shell", &["model", "account", "health", "engine", "cost", "journal", "sentences"]),
     ("kube", &["shell", "model", "spec", "discover", "node"]),
     ("node", &["discover", "model"]),
-    ("local", &["shell", "node", "account", "model", "spec"]),
+    ("local", &["shell", "node", "account", "health", "model", "spec"]),
     ("api", &["model", "spec", "shell"]),
     ("cli", EVERYTHING_BELOW_CLI),
     ("testkit", &["model", "spec", "engine", "checker", "scenario"]),
@@ -43,6 +44,7 @@ const EVERYTHING_BELOW_CLI: &[&str] = EVERYTHING.split_at(EVERYTHING.len() - 3).
 const EVERYTHING: &[&str] = &[
     "model",
     "account",
+    "health",
     "spec",
     "cost",
     "engine",
@@ -70,6 +72,7 @@ pub(crate) const FOREIGN: &[(&str, &[&str])] = &[
     ("checker", &["serde", "thiserror"]),
     ("sentences", &[]),
     ("account", &["serde"]),
+    ("health", &["serde"]),
 ];
 
 /// These live behind the wall of the `kube` crate, for tests as well.
