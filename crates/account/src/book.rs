@@ -39,6 +39,12 @@ struct OnDevices {
     each_milli: u64,
 }
 
+impl OnDevices {
+    const fn of(slot: &Held) -> Self {
+        Self { devices: slot.devices, each_milli: slot.each_milli }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Part {
     gang: Option<GangId>,
@@ -72,8 +78,12 @@ impl Book {
                 self.divide(name);
             }
             None => {
-                let on_node = |tenant: &Tenant| slots_by_node(&tenant.holding).remove(name);
-                let gangs = self.gangs.iter().filter_map(|(id, tenant)| Some((*id, on_node(tenant)?)));
+                let on_node = |tenant: &Tenant| -> Vec<OnDevices> {
+                    let slots = tenant.holding.slots.iter().filter(|slot| slot.node == *name);
+                    slots.map(OnDevices::of).collect()
+                };
+                let gangs = self.gangs.iter().map(|(id, tenant)| (*id, on_node(tenant)));
+                let gangs = gangs.filter(|(_, slots)| !slots.is_empty());
                 let node = OnNode { host, gangs: gangs.collect(), parts: Vec::new(), since: now };
                 self.nodes.insert(name.clone(), node);
                 self.divide(name);
@@ -283,9 +293,8 @@ fn nodes_of(holding: &Holding) -> BTreeSet<NodeName> {
 
 fn slots_by_node(holding: &Holding) -> BTreeMap<NodeName, Vec<OnDevices>> {
     let mut by_node: BTreeMap<NodeName, Vec<OnDevices>> = BTreeMap::new();
-    for Held { node, devices, each_milli } in &holding.slots {
-        let slot = OnDevices { devices: *devices, each_milli: *each_milli };
-        by_node.entry(node.clone()).or_default().push(slot);
+    for slot in &holding.slots {
+        by_node.entry(slot.node.clone()).or_default().push(OnDevices::of(slot));
     }
     by_node
 }

@@ -44,6 +44,16 @@ impl Format {
         }
     }
 
+    /// A word of [`Self::WORDS`], or of the formats of tables that some verbs know beside. (Elsewhere these words are
+    /// files.)
+    pub(crate) fn of_table(word: &str) -> Self {
+        match word {
+            "csv" => Self::Csv,
+            "focus" => Self::Focus,
+            other => Self::of(other),
+        }
+    }
+
     pub(crate) const fn is_document(&self) -> bool {
         matches!(self, Self::Json | Self::Yaml)
     }

@@ -30,21 +30,11 @@ pub(crate) struct Bill {
     /// Shape of what is printed; `focus` is CSV by day and job with the columns of FOCUS 1.0.
     // The same flag as everywhere, which here knows two formats more.
     #[arg(short = 'o', long = "output", id = "output", value_name = "FORMAT", default_value = "table",
-          value_parser = PossibleValuesParser::new(WORDS).map(|word| format_of(&word)))]
+          value_parser = PossibleValuesParser::new(WORDS).map(|word| Format::of_table(&word)))]
     pub(crate) format: Format,
 }
 
-const WORDS: [&str; 7] = ["table", "wide", "json", "yaml", "name", CSV, FOCUS];
-const CSV: &str = "csv";
-const FOCUS: &str = "focus";
-
-fn format_of(word: &str) -> Format {
-    match word {
-        CSV => Format::Csv,
-        FOCUS => Format::Focus,
-        _ => Format::of(word),
-    }
-}
+const WORDS: [&str; 7] = ["table", "wide", "json", "yaml", "name", "csv", "focus"];
 
 fn by(word: &str) -> BillBy {
     BillBy::ALL.into_iter().find(|by| by.word() == word).unwrap_or(BillBy::Queue)

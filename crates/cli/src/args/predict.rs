@@ -52,16 +52,11 @@ pub(crate) struct Predict {
     /// Shape of what is printed.
     // The same flag as everywhere, which here knows one format more.
     #[arg(short = 'o', long = "output", id = "output", value_name = "FORMAT", default_value = "table",
-          value_parser = PossibleValuesParser::new(WORDS).map(|word| word_of(&word)))]
+          value_parser = PossibleValuesParser::new(WORDS).map(|word| Format::of_table(&word)))]
     pub(crate) format: Format,
 }
 
-const WORDS: [&str; 6] = ["table", "wide", "json", "yaml", "name", CSV];
-const CSV: &str = "csv";
-
-fn word_of(word: &str) -> Format {
-    if word == CSV { Format::Csv } else { Format::of(word) }
-}
+const WORDS: [&str; 6] = ["table", "wide", "json", "yaml", "name", "csv"];
 
 const COLLECTIVES: [(&str, Collective); 6] = [
     ("all-reduce", Collective::AllReduce),

@@ -34,7 +34,7 @@ pub(crate) fn page(page: &Page, view: &BillView, since: Timestamp) -> String {
     if view.lines.is_empty() {
         return nothing(page, "nothing was charged");
     }
-    let is_priced = view.lines.iter().any(|line| line.cost_micro != 0);
+    let is_priced = is_priced(view);
     let has_state = view.by.contains(&BillBy::State);
     let headings: Vec<String> = view.by.iter().map(|by| by.word().to_uppercase()).collect();
     let mut headings: Vec<&str> = headings.iter().map(String::as_str).collect();
@@ -81,7 +81,7 @@ fn summary(page: &Page, view: &BillView, since: Timestamp) -> String {
         hours(all),
         percent(useful, held)
     );
-    if view.lines.iter().any(|line| line.cost_micro != 0) {
+    if is_priced(view) {
         text += "; cost is by declared prices";
     }
     text
@@ -203,10 +203,7 @@ fn write(headings: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Result<S
 
 /// Hours of one device, to a thousandth.
 fn hours(device_us: i64) -> String {
-    let thousandths = device_us / (HOUR_US / 1_000);
-    let sign = if thousandths < 0 { "-" } else { "" };
-    let thousandths = thousandths.unsigned_abs();
-    format!("{sign}{}.{:03}", thousandths / 1_000, thousandths % 1_000)
+    fixed(i128::from(device_us) / (i128::from(HOUR_US) / 1_000), 3)
 }
 
 /// Hours of one device, to a millionth.
@@ -216,16 +213,25 @@ fn exact(device_us: i64) -> String {
 
 /// An amount of millionths to a hundredth.
 fn money(micro: i64) -> String {
-    let cents = micro / 10_000;
-    let sign = if cents < 0 { "-" } else { "" };
-    format!("{sign}{}.{:02}", cents.unsigned_abs() / 100, cents.unsigned_abs() % 100)
+    fixed(i128::from(micro) / 10_000, 2)
 }
 
-/// `12.000345` of millionths.
-fn decimal(amount: i128) -> String {
+/// An amount of millionths.
+fn decimal(micro: i128) -> String {
+    fixed(micro, 6)
+}
+
+/// `12.000345` of 12,000,345 with 6 digits behind the point.
+fn fixed(amount: i128, digits: u32) -> String {
+    let (unit, width) = (10_u128.pow(digits), digits as usize);
     let sign = if amount < 0 { "-" } else { "" };
-    let amount = amount.abs();
-    format!("{sign}{}.{:06}", amount / MILLION, amount % MILLION)
+    let amount = amount.unsigned_abs();
+    format!("{sign}{}.{:0width$}", amount / unit, amount % unit)
+}
+
+/// Whether something cost anything.
+fn is_priced(view: &BillView) -> bool {
+    view.lines.iter().any(|line| line.cost_micro != 0)
 }
 
 fn percent(part: i64, of: i64) -> String {
