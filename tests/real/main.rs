@@ -15,6 +15,7 @@ mod disk_full;
 mod elastic;
 mod estimates;
 mod gang_start;
+mod health;
 mod hostile;
 mod idempotency;
 mod limits;

@@ -82,7 +82,13 @@ fn run(state: &Path, files: &[&Path]) -> Result<(), Box<dyn Error>> {
     log::begin(log::Format::Text, log::Level::Info);
     let file = |at: usize| files.get(at).map(|file| file.to_path_buf());
     let (cluster, queues) = (file(0), file(1));
-    let options = UpOptions { cluster, queues, ..UpOptions::new(Paths::new(state)) };
+    let mut options = UpOptions { cluster, queues, ..UpOptions::new(Paths::new(state)) };
+    // The machine as it is found, with a kernel log of the test's.
+    if let Some(kernel_log) = std::env::var_os("PHALANX_TEST_KERNEL_LOG") {
+        options.cluster = None;
+        options.kernel_log = kernel_log.into();
+        options.sample_every = Duration::from_millis(100);
+    }
     Ok(up(&options)?)
 }
 

@@ -1,11 +1,13 @@
 //! What can be typed.
 
+mod audit;
 mod bill;
 mod calendar;
 mod cluster;
 mod daemon;
 #[cfg(test)]
 mod deployed;
+mod health;
 mod job;
 mod log;
 mod node;
@@ -24,10 +26,12 @@ use clap_complete::engine::ArgValueCompleter;
 use crate::complete;
 use crate::measure::Measure;
 use crate::output::{Color, Format};
+pub(crate) use audit::Audit;
 pub(crate) use bill::Bill;
 pub(crate) use calendar::{Calendar, CalendarVerb, Drain, Nodes, Notice};
 pub(crate) use cluster::{Arena, Either, Kind, OfReach, Reach, Top, TopOf, World};
 pub(crate) use daemon::{Doctor, Up};
+pub(crate) use health::{Health, HealthAct, HealthReportOf};
 pub(crate) use job::{Requeue, Resize, Scale, Update, Which};
 pub(crate) use log::Log;
 pub(crate) use node::{How, Node};
@@ -157,6 +161,9 @@ pub(crate) enum Verb {
     Drain(Drain),
     /// Let a node take work again.
     Uncordon(Either<OneNode>),
+    /// Show what is wrong with nodes and GPUs, report evidence, or clear it after a repair.
+    #[command(args_conflicts_with_subcommands = true)]
+    Health(Health),
     /// List windows of maintenance, blocks for queues and what else is to come, or tell of one.
     Calendar(Calendar),
     /// Tell that a node will be taken back: nothing new goes there, and what runs saves its work and moves.
@@ -580,22 +587,6 @@ pub(crate) struct CordonNode {
     /// Why, for all who list nodes.
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Audit {
-    /// Only acts of this user.
-    #[arg(long, value_name = "USER")]
-    pub(crate) user: Option<String>,
-    /// Only acts on this node.
-    #[arg(long, value_name = "NODE", add = ArgValueCompleter::new(complete::nodes))]
-    pub(crate) node: Option<String>,
-    /// Only acts of this time or later: `2026-12-01T08:00Z`, or `2h` ago.
-    #[arg(long, value_name = "TIME")]
-    pub(crate) since: Option<String>,
-    /// At most this many, the newest.
-    #[arg(long, value_name = "N", default_value_t = 200)]
-    pub(crate) limit: u32,
 }
 
 #[cfg(test)]

@@ -75,6 +75,10 @@ fn world(verb: &Verb) -> Vec<Answer> {
         Verb::Bill(_) => vec![Answer::Bill(views::bill())],
         Verb::Cordon { node, .. } => done(&format!("{node} takes no new work")),
         Verb::Uncordon { .. } | Verb::Cancel { .. } | Verb::Stop => done("done"),
+        Verb::Health { node: None } => vec![Answer::Health(views::health())],
+        Verb::Health { .. } => vec![Answer::Health(views::health_of_one())],
+        Verb::ReportHealth(report) => done(&format!("{report:?}")),
+        Verb::ClearHealth { node, device } => done(&format!("{node} {device:?}")),
         Verb::Calendar => vec![Answer::Calendar(views::calendar())],
         Verb::Snapshot => {
             let snapshot = Snapshot::of("0.1.0", views::NOW, Vec::new());
@@ -126,6 +130,7 @@ fn every_answer_is_a_document() {
         ("history", "History", "history"),
         ("audit", "Audit", "audit"),
         ("bill", "Bill", "bill"),
+        ("health", "Health", "health"),
         ("calendar", "Calendar", "calendar"),
         ("submit", "Submitted", "submit -- x"),
         ("dry-run", "DryRun", "submit --dry-run -- x"),

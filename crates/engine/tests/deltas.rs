@@ -10,8 +10,8 @@
 
 use phalanx_engine::{Config, Engine};
 use phalanx_model::{
-    Admin, Change, DeviceMask, Epoch, ForeignUse, GangId, Input, Node, NodeName, Order, Outcome, Placement,
-    Timestamp,
+    Admin, Change, DeviceMask, Epoch, ForeignUse, GangId, Grade, Health, Input, Node, NodeName, Order,
+    Outcome, Placement, Timestamp,
 };
 use phalanx_testkit::proptest::prelude::*;
 use phalanx_testkit::proptest::{self, sample::Index};
@@ -24,6 +24,8 @@ enum Op {
     Observe(Index, u64, u64),
     Cordon(Index),
     Uncordon(Index),
+    /// The health of devices, or of the node itself.
+    Grade(Index, u64, usize),
     Remove(Index),
     /// The node moves to another place of the tree.
     Move(Index, u8),
@@ -38,6 +40,7 @@ fn any_op() -> impl Strategy<Value = Op> {
         2 => (at(), 0_u64..16, 0_u64..10).prop_map(|(at, mask, cpus)| Op::Observe(at, mask, cpus)),
         2 => at().prop_map(Op::Cordon),
         2 => at().prop_map(Op::Uncordon),
+        2 => (at(), 0_u64..16, 0_usize..5).prop_map(|(at, mask, grade)| Op::Grade(at, mask, grade)),
         1 => at().prop_map(Op::Remove),
         1 => (at(), 0_u8..3).prop_map(|(at, leaf)| Op::Move(at, leaf)),
         3 => (1_u32..4, 1_u32..5).prop_map(|(size, devices)| Op::Submit(size, devices)),
@@ -97,6 +100,11 @@ impl Run {
             }
             Op::Cordon(at) => vec![Input::NodeCordoned { node: name(at, &self.nodes) }],
             Op::Uncordon(at) => vec![Input::NodeUncordoned { node: name(at, &self.nodes) }],
+            Op::Grade(at, mask, grade) => {
+                let (node, devices, grade) = (name(at, &self.nodes), DeviceMask(mask), Grade::ALL[grade]);
+                let health = Health { node, devices, grade, detail: "Xid 48".to_owned() };
+                vec![Input::HealthGraded { health }]
+            }
             Op::Remove(at) => vec![Input::NodeRemoved { node: name(at, &self.nodes) }],
             Op::Move(at, leaf) => {
                 let at = at.index(self.nodes.len());
@@ -193,4 +201,25 @@ proptest! {
     fn so_is_one_of_many(steps in steps()) {
         runs_alike(260, steps)?;
     }
+}
+
+/// A world that lists its nodes again knows nothing of their health, and a node that is gone and comes back is well.
+#[test]
+fn health_outlasts_a_listing_of_the_nodes() {
+    let mut run = Run::new(2);
+    let sick = run.nodes[0].clone();
+    let devices = DeviceMask::one(1);
+    let health = Health { node: sick.name.clone(), devices, grade: Grade::Broken, detail: String::new() };
+    let observed = Input::NodeObserved { node: Box::new(sick.clone()) };
+    run.step(&[Input::HealthGraded { health }]);
+    let closed = |run: &Run| run.engine.node(&sick.name).map(|node| node.health.closed_devices());
+    run.step(&[
+        Input::SyncBegin { kind: phalanx_model::SyncKind::Nodes },
+        observed.clone(),
+        Input::SyncEnd { kind: phalanx_model::SyncKind::Nodes },
+    ]);
+    assert_eq!(closed(&run), Some(devices));
+    assert!(!run.engine.free(&sick.name).unwrap().devices.contains(1));
+    run.step(&[Input::NodeRemoved { node: sick.name.clone() }, observed]);
+    assert_eq!(closed(&run), Some(DeviceMask::EMPTY));
 }

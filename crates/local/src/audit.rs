@@ -9,7 +9,7 @@ use phalanx_model::{JobUpdate, NodeName};
 
 use crate::daemon::Daemon;
 use crate::history::AuditRow;
-use crate::protocol::{AuditView, ClosedBy, JobRef, NodeView, Verb};
+use crate::protocol::{AuditView, ClosedBy, HealthFinding, HealthReport, JobRef, NodeView, Verb};
 use crate::server::Peer;
 
 /// Characters of a target or a detail that are kept: job names and commands are the client's.
@@ -65,6 +65,7 @@ impl Act {
             | Verb::History { .. }
             | Verb::Audit { .. }
             | Verb::Bill(_)
+            | Verb::Health { .. }
             | Verb::Calendar
             | Verb::Snapshot => None,
             Verb::Terminal { job } => of_job("attach", job, plain()),
@@ -89,6 +90,15 @@ impl Act {
             Verb::Cordon { node, reason } => of_node("cordon", node, reason.as_deref().unwrap_or_default()),
             Verb::Drain { node, reason, .. } => of_node("drain", node, reason.as_deref().unwrap_or_default()),
             Verb::Uncordon { node } => of_node(UNCORDON, node, ""),
+            Verb::ReportHealth(HealthReport { node, device, finding, reason }) => {
+                let what = match finding {
+                    HealthFinding::Grade(grade) => grade.to_string(),
+                    HealthFinding::Xid(number) => format!("Xid {number}"),
+                };
+                let reason = if reason.is_empty() { plain() } else { format!(": {reason}") };
+                other("health report", &hardware(node, *device), what + &reason)
+            }
+            Verb::ClearHealth { node, device } => other("health clear", &hardware(node, *device), plain()),
             Verb::AddWindow(asked) => {
                 let what = asked.held_for.as_ref().map_or_else(plain, |queue| format!("for queue {queue}"));
                 other("calendar add", &format!("nodes {}", asked.nodes.join(", ")), what)
@@ -100,6 +110,10 @@ impl Act {
             Verb::Stop => other("down", "daemon", plain()),
         }
     }
+}
+
+fn hardware(node: &NodeName, device: Option<u32>) -> String {
+    device.map_or_else(|| format!("node {node}"), |device| format!("GPU {node}:{device}"))
 }
 
 /// Writes down what a peer did, or why it was refused.

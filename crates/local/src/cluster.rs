@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use phalanx_model::later::Calendar;
-use phalanx_model::{Admin, DomainName, LevelName, Levels, Machine, Node, NodeName};
+use phalanx_model::{Admin, Device, DeviceMask, DomainName, LevelName, Levels, Machine, Node, NodeName};
 use phalanx_node::discover;
 use phalanx_shell::cost::{self, Constants};
 use phalanx_spec::ClusterFile;
@@ -29,6 +29,10 @@ pub(crate) struct Cluster {
     /// Of one device for an hour, in millionths, where it is known and the node is no spot node.
     pub(crate) list_prices: BTreeMap<NodeName, u64>,
     pub(crate) notes: Vec<String>,
+    /// It is the one machine as it is found, and not declared.
+    pub(crate) is_found: bool,
+    /// Devices of it that did not answer.
+    pub(crate) absent: DeviceMask,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +77,8 @@ pub(crate) fn found() -> Result<Cluster, ClusterError> {
         prices: BTreeMap::new(),
         list_prices: BTreeMap::new(),
         notes: discovered.notes,
+        is_found: true,
+        absent: DeviceMask::EMPTY,
     })
 }
 
@@ -96,6 +102,40 @@ pub(crate) fn keep_admin(cluster: &mut Cluster, known: &BTreeMap<NodeName, Admin
             node.admin = *admin;
         }
     }
+}
+
+/// A device that does not answer at a start is still there: running gangs and grades know devices by their numbers.
+/// The machine stays as it was `known` if all that is found now was there before; what does not answer is absent.
+pub(crate) fn keep_absent(cluster: &mut Cluster, known: &[Node]) {
+    let Some(node) = cluster.nodes.first_mut().filter(|_| cluster.is_found) else { return };
+    let Some(known) = known.iter().find(|known| known.name == node.name) else { return };
+    let is_here = |device: &Device| {
+        let address = device.pci_address.as_ref();
+        address.is_some() && node.machine.devices.iter().any(|found| found.pci_address.as_ref() == address)
+    };
+    let found: Vec<u32> =
+        (0..).zip(&known.machine.devices).filter(|(_, device)| is_here(device)).map(|(at, _)| at).collect();
+    let absent = found.iter().fold(known.machine.device_mask(), |all, at| all.minus(DeviceMask::one(*at)));
+    if found.len() != node.machine.devices.len() || absent.is_empty() {
+        return;
+    }
+    let machine = Machine {
+        cpu_milli: node.machine.cpu_milli,
+        memory_bytes: node.machine.memory_bytes,
+        ..(*known.machine).clone()
+    };
+    let names = absent.iter().filter_map(|at| machine.devices.get(at as usize)).map(|device| {
+        format!("{} at {}", device.name, device.pci_address.as_deref().unwrap_or("an unknown address"))
+    });
+    let names: Vec<String> = names.collect();
+    cluster.notes.push(format!(
+        "does not answer and is closed: {}; `phalanx up --found` takes the machine as it is now",
+        names.join(", ")
+    ));
+    node.machine = Arc::new(machine);
+    node.uuids.clone_from(&known.uuids);
+    cluster.absent = absent;
+    cluster.map.costs = cost::compile(&cluster.nodes, &BTreeMap::new());
 }
 
 /// The cluster of a file; topology texts are read relative to it.
@@ -127,7 +167,16 @@ pub(crate) fn declared(path: &Path) -> Result<Cluster, ClusterError> {
         .filter_map(|(said, node)| Some((node.name.clone(), said.price_micro_per_device_hour?)));
     let list_prices = list_prices.collect();
     let map = Map { levels: file.levels, costs, constants };
-    Ok(Cluster { map, nodes, windows: file.windows, prices, list_prices, notes: hardware.notes })
+    Ok(Cluster {
+        map,
+        nodes,
+        windows: file.windows,
+        prices,
+        list_prices,
+        notes: hardware.notes,
+        is_found: false,
+        absent: DeviceMask::EMPTY,
+    })
 }
 
 /// The constants of a site. The model counts on numbers above 0; only a time may be 0.

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal};
-use phalanx_model::{Epoch, Job, JobId};
+use phalanx_model::{Epoch, Job, JobId, Node};
 use phalanx_node::IsolationChoice;
 use phalanx_shell::{
     Config, Engine, Handle, Header, Journal, JournalError, Pump, Recovered, VERSION, recover, retain,
@@ -31,6 +31,7 @@ use crate::checkpoints;
 use crate::clock::Clock;
 use crate::cluster::{self, Cluster, ClusterError};
 use crate::hands::Hands;
+use crate::health::{self, Health, PolicyError};
 use crate::history::HistoryError;
 use crate::launch::{self, make_dir};
 use crate::limits::{Limits, LimitsError, LimitsGiven, PendingBytes};
@@ -50,7 +51,7 @@ use crate::verbs::tell::MetricNames;
 use crate::views::{self, Map, Reasons};
 use crate::world::LocalWorld;
 use known::{
-    admins, compose, launched, newest_folder, observe_members, pending_bytes, records, recovered_ids,
+    admins, compose, launched, newest_folder, nodes, observe_members, pending_bytes, records, recovered_ids,
     unfinished,
 };
 
@@ -60,6 +61,11 @@ const SEGMENTS_KEPT: usize = 8;
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 /// A segment that has grown beyond this is followed by a new one.
 const SEGMENT_BYTES: u64 = 64 << 20;
+
+/// The kernel's messages, as the kernel itself gives them.
+const KERNEL_LOG: &str = "/dev/kmsg";
+/// As DCGM's exporter is scraped by default in most clusters.
+const SAMPLE_EVERY: Duration = Duration::from_secs(15);
 
 /// How a daemon is to run.
 #[derive(Clone, Debug)]
@@ -77,6 +83,10 @@ pub struct UpOptions {
     pub limits: LimitsGiven,
     /// Where `/metrics` is served; a loopback address.
     pub metrics: Option<SocketAddr>,
+    /// Where the kernel's messages are: `/dev/kmsg`, or a file that has them alone.
+    pub kernel_log: PathBuf,
+    /// How often devices are sampled.
+    pub sample_every: Duration,
 }
 
 impl UpOptions {
@@ -91,6 +101,8 @@ impl UpOptions {
             isolation: IsolationChoice::Best,
             limits: LimitsGiven::default(),
             metrics: None,
+            kernel_log: PathBuf::from(KERNEL_LOG),
+            sample_every: SAMPLE_EVERY,
         }
     }
 }
@@ -119,6 +131,8 @@ pub enum UpError {
     History(#[from] HistoryError),
     #[error(transparent)]
     Limits(#[from] LimitsError),
+    #[error(transparent)]
+    HealthPolicy(#[from] PolicyError),
 }
 
 fn at(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> UpError {
@@ -145,6 +159,7 @@ pub(crate) struct Daemon {
     pub(crate) unknown: UnknownUse,
     pub(crate) access: Policy,
     pub(crate) closed: Closed,
+    pub(crate) health: Health,
     pub(crate) is_root: bool,
     next_job: AtomicU64,
 }
@@ -212,7 +227,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     let config = Config::default();
     let mut recovered = recover(&paths.journal(), config)?;
     recovered.messages.iter().for_each(|note| warn!(note, "the journal is read"));
-    cluster::keep_admin(&mut cluster, &admins(&recovered.facts));
+    let known_nodes = keep_known(options, &mut cluster, &recovered);
 
     let clock = begin_clock(paths, &recovered);
     let recorder = Recorder::open(paths, clock.clone())?;
@@ -222,7 +237,8 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     let launched = launched(&recovered);
     let members = observe_members(paths, &recovered, &launched, &tasks);
     launch::forget_secrets_but(paths, &unfinished(&recovered));
-    let facts = compose(&cluster, given, &recovered, members);
+    let health = Health::open(paths, &cluster, known_nodes.iter(), clock.now())?;
+    let facts = compose(&cluster, given, &recovered, members, health.facts());
 
     let header = Header::new(VERSION, epoch, clock.now());
     let journal = Journal::create_allocating(&paths.journal(), header, Some(allocate))?;
@@ -282,15 +298,13 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         pending,
         unknown,
         access: Policy::of(&facts),
+        health,
         is_root: nix::unistd::geteuid().is_root(),
         next_job: AtomicU64::new(next_job),
     });
     let pumping = threads::vital("pump", move || pump.run()).map_err(no_thread)?;
     stop_on(stop_signals, engine).map_err(no_thread)?;
-    for start in [upkeep::start, checkpoints::start, sessions::start, UnknownUse::watch] {
-        start(&daemon).map_err(no_thread)?;
-    }
-    metrics.serve(&daemon).map_err(no_thread)?;
+    watch(&daemon, options, metrics).map_err(no_thread)?;
     reconcile(&daemon);
 
     serve(&daemon)?;
@@ -301,6 +315,25 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     daemon.clock.keep(paths);
     info!(steps = pumped.steps, "stopped; jobs go on");
     Ok(())
+}
+
+/// Everything that looks at the daemon's world from a thread of its own.
+fn watch(daemon: &Arc<Daemon>, options: &UpOptions, metrics: Metrics) -> io::Result<()> {
+    for start in [upkeep::start, checkpoints::start, sessions::start, UnknownUse::watch] {
+        start(daemon)?;
+    }
+    health::start(daemon, options)?;
+    metrics.serve(daemon)
+}
+
+/// What the journal knows of nodes and their configuration does not say. Returns these nodes.
+fn keep_known(options: &UpOptions, cluster: &mut Cluster, recovered: &Recovered) -> Vec<Node> {
+    cluster::keep_admin(cluster, &admins(&recovered.facts));
+    let known = nodes(&recovered.facts);
+    if !options.found {
+        cluster::keep_absent(cluster, &known);
+    }
+    known
 }
 
 fn notifier(options: &UpOptions, exe: PathBuf, limits: Limits) -> Notifier {

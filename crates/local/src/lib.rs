@@ -18,6 +18,7 @@ pub mod doctor;
 mod env;
 mod file;
 mod hands;
+mod health;
 pub mod history;
 mod launch;
 pub mod limits;

@@ -2,12 +2,14 @@
 //! Kubernetes where there is the same. Labels are few and bounded: never the name of a job or a user.
 //! `docs/one-machine.md` says what each means.
 
+mod telemetry;
+
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use phalanx_model::{Admin, Change, StopCause};
+use phalanx_model::{Admin, Change, DeviceMask, StopCause};
 use phalanx_shell::{Engine, http};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -20,6 +22,7 @@ use crate::daemon::{Daemon, UpError};
 use crate::orphans::UnknownUse;
 use crate::threads;
 use crate::views;
+use telemetry::Telemetry;
 
 /// Queues with labels of their own; others are in none of the gauges by queue.
 const QUEUES_MAX: usize = 200;
@@ -99,6 +102,7 @@ struct Levels {
     held: Family<OfQueue, Gauge>,
     wanted: Family<OfQueue, Gauge>,
     warnings: Gauge,
+    telemetry: Telemetry,
 }
 
 /// Devices by what they are, each in one state, and nodes.
@@ -107,10 +111,14 @@ struct Devices {
     nodes_open: u32,
     nodes_cordoned: u32,
     nodes_draining: u32,
+    /// Closed by their health.
+    nodes_broken: u32,
     free: u32,
     held: u32,
     /// Free on nodes that take no new work.
     closed: u32,
+    /// Closed by their health, or by that of their node, and not in use.
+    broken: u32,
     /// In use by others than jobs of this daemon.
     foreign: u32,
     /// Held by ranks that nobody knows of.
@@ -120,21 +128,29 @@ struct Devices {
 impl Devices {
     fn of(engine: &Engine, unknown: &UnknownUse) -> Self {
         let mut sum = Self::default();
+        let held = views::held(engine);
         for node in engine.nodes() {
             let all = node.machine.device_mask();
             let strays = unknown.held(&node.name).and(node.foreign);
             let free = engine.free(&node.name).unwrap_or_default().devices;
-            let (open, closed) =
-                if node.admin == Admin::Open { (free.count(), 0) } else { (0, free.count()) };
-            sum.free += open;
-            sum.closed += closed;
+            let idle = match (node.health.is_open(), node.admin) {
+                (false, _) => &mut sum.broken,
+                (true, Admin::Open) => &mut sum.free,
+                (true, Admin::Cordoned | Admin::Draining) => &mut sum.closed,
+            };
+            *idle += free.count();
+            let held = held.get(&node.name).into_iter().flatten();
+            let held = held.fold(DeviceMask::EMPTY, |all, of| all.union(of.devices));
+            let broken = node.health.closed_devices().minus(node.foreign).minus(held);
+            sum.broken += broken.count();
             sum.unknown += strays.count();
             sum.foreign += node.foreign.minus(strays).count();
-            sum.held += all.minus(node.foreign).minus(free).count();
-            match node.admin {
-                Admin::Open => sum.nodes_open += 1,
-                Admin::Cordoned => sum.nodes_cordoned += 1,
-                Admin::Draining => sum.nodes_draining += 1,
+            sum.held += all.minus(node.foreign).minus(free).minus(broken).count();
+            match (node.health.is_open(), node.admin) {
+                (false, _) => sum.nodes_broken += 1,
+                (true, Admin::Open) => sum.nodes_open += 1,
+                (true, Admin::Cordoned) => sum.nodes_cordoned += 1,
+                (true, Admin::Draining) => sum.nodes_draining += 1,
             }
         }
         sum
@@ -153,9 +169,11 @@ impl Levels {
         state(&self.nodes, "open", devices.nodes_open);
         state(&self.nodes, "cordoned", devices.nodes_cordoned);
         state(&self.nodes, "draining", devices.nodes_draining);
+        state(&self.nodes, "broken", devices.nodes_broken);
         state(&self.devices, "free", devices.free);
         state(&self.devices, "held", devices.held);
         state(&self.devices, "closed", devices.closed);
+        state(&self.devices, "broken", devices.broken);
         state(&self.devices, "foreign", devices.foreign);
         state(&self.devices, "unknown", devices.unknown);
         let by_queue = [&self.pending, &self.running, &self.held, &self.wanted];
@@ -168,6 +186,7 @@ impl Levels {
             }
         }
         self.warnings.set(i64::try_from(daemon.warnings().len()).unwrap_or(i64::MAX));
+        self.telemetry.refresh(&daemon.health);
         Some(())
     }
 }
@@ -185,6 +204,7 @@ fn registry(counts: &Counts, levels: &Levels) -> Registry {
         "Devices that pending gangs of a queue ask for",
         levels.wanted.clone(),
     );
+    levels.telemetry.register(r);
     r.register("warnings", "Warnings that lists of nodes show", levels.warnings.clone());
     r.register("gang_starts", "Gangs whose ranks all run", counts.starts.clone());
     r.register("gang_preemptions", "Gangs that were stopped for another", counts.preemptions.clone());

@@ -94,6 +94,18 @@ impl Paths {
         self.root.join("losses")
     }
 
+    /// The health of nodes and devices, with its evidence.
+    #[must_use]
+    pub fn health(&self) -> PathBuf {
+        self.root.join("health.json")
+    }
+
+    /// Thresholds of health that an operator set.
+    #[must_use]
+    pub fn health_policy(&self) -> PathBuf {
+        self.root.join("health.toml")
+    }
+
     #[must_use]
     pub fn journal(&self) -> PathBuf {
         self.root.join("journal")

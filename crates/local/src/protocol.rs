@@ -9,6 +9,7 @@ mod audit;
 mod bill;
 mod cluster;
 mod filter;
+mod health;
 mod terminal;
 
 use std::collections::BTreeMap;
@@ -30,6 +31,7 @@ pub use cluster::{
     WindowView,
 };
 pub use filter::JobFilter;
+pub use health::{HealthFinding, HealthReport, HealthView, SampleView};
 pub use terminal::{ExecAsk, TerminalView};
 
 /// Version of every shape below; shown as `apiVersion` in `-o json`.
@@ -185,6 +187,19 @@ pub enum Verb {
     Uncordon {
         node: NodeName,
     },
+    /// The health of a node and its devices, or of all.
+    Health {
+        #[serde(default)]
+        node: Option<NodeName>,
+    },
+    /// Evidence about a node or a device. For operators.
+    ReportHealth(HealthReport),
+    /// A node or a device is repaired. For operators.
+    ClearHealth {
+        node: NodeName,
+        /// `None`: the node itself.
+        device: Option<u32>,
+    },
     /// What is to come: windows, drains by a time, nodes that are taken back.
     Calendar,
     /// A window of maintenance, or a block for a queue. For operators.
@@ -248,6 +263,7 @@ pub enum Answer {
     /// Oldest first.
     Audit(Vec<AuditView>),
     Bill(BillView),
+    Health(HealthView),
     /// By when they begin.
     Calendar(Vec<WindowView>),
     Snapshot(Box<Snapshot>),

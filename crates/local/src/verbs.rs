@@ -3,6 +3,7 @@
 mod again;
 mod bill;
 mod calendar;
+mod health;
 mod nodes;
 mod queues;
 mod tasks;
@@ -136,6 +137,9 @@ fn carry_out(daemon: &Arc<Daemon>, peer: &Peer, verb: Verb, reply: &mut Reply) -
         Verb::Cordon { node, reason } => nodes::cordon(daemon, peer, &node, reason.as_deref())?,
         Verb::Drain { node, by, reason } => nodes::drain(daemon, peer, &node, by, reason.as_deref())?,
         Verb::Uncordon { node } => nodes::change(daemon, peer, &node, |node| Input::NodeUncordoned { node })?,
+        Verb::Health { node } => health::show(daemon, node.as_ref())?,
+        Verb::ReportHealth(report) => health::report(daemon, peer, report)?,
+        Verb::ClearHealth { node, device } => health::clear(daemon, peer, &node, device)?,
         Verb::Calendar => calendar::list(daemon)?,
         Verb::AddWindow(asked) => calendar::add(daemon, peer, asked)?,
         Verb::RemoveWindow { nodes, begins_at } => calendar::remove(daemon, peer, &nodes, begins_at)?,

@@ -396,6 +396,7 @@ pub(crate) fn nodes(engine: &Engine, unknown: &UnknownUse) -> Vec<NodeView> {
                 memory_free_bytes: free.memory_bytes,
                 held: held.get(&node.name).cloned().unwrap_or_default(),
                 spot: node.spot,
+                health: node.health.clone(),
                 closed_by: None,
             }
         })

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use phalanx_account::{Entry, State};
 use phalanx_model::{
-    Ending, Epoch, Exit, FailureClass, Input, JobId, MemberId, NodeName, Order, Outcome, Phase, Signal,
-    SyncKind, Timestamp,
+    DeviceMask, Ending, Epoch, Exit, FailureClass, Grade, Health, Input, JobId, MemberId, NodeName, Order,
+    Outcome, Phase, Signal, SyncKind, Timestamp,
 };
 use phalanx_shell::{Clerk, Config, Engine};
 use phalanx_testkit::{gang, job, levels, node};
@@ -109,7 +109,7 @@ impl Play {
         let pick = |random: &mut Random, living: &[MemberId]| {
             living.get(usize::try_from(random.below(living.len().max(1) as u64)).unwrap()).copied()
         };
-        let fact = match random.below(12) {
+        let fact = match random.below(13) {
             0..=3 => {
                 self.jobs += 1;
                 let wanted = gang(u32::try_from(1 + random.below(4)).unwrap())
@@ -136,6 +136,11 @@ impl Play {
             8 => Input::NodeCordoned { node },
             9 => Input::NodeUncordoned { node },
             10 => Input::DrainRequested { node },
+            11 => {
+                let devices = DeviceMask(random.below(64));
+                let grade = Grade::ALL[usize::try_from(random.below(5)).unwrap()];
+                Input::HealthGraded { health: Health { node, devices, grade, detail: String::new() } }
+            }
             _ => {
                 let job = JobId(1 + random.below(self.jobs.max(1)));
                 Input::CancelRequested { job, by: "ada".to_owned() }

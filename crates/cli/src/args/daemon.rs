@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueHint};
 use phalanx_local::limits::LimitsGiven;
-use phalanx_spec::quantity::parse_memory;
+use phalanx_spec::quantity::{parse_duration_ns, parse_memory};
 
 use super::log::Log;
 
@@ -27,6 +28,12 @@ pub(crate) struct Up {
     /// Serve `/metrics` for Prometheus on this loopback address: `127.0.0.1:9464` [default: nowhere].
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) metrics: Option<SocketAddr>,
+    /// Where the kernel's messages are, for Xids of GPUs: `/dev/kmsg`, or a file that has the kernel's messages alone.
+    #[arg(long, value_name = "FILE", default_value = "/dev/kmsg", value_hint = ValueHint::FilePath)]
+    pub(crate) kernel_log: PathBuf,
+    /// How often GPUs are sampled by NVML.
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = sample_every)]
+    pub(crate) sample_every: Duration,
     #[command(flatten)]
     pub(crate) limits: Limits,
     #[command(flatten)]
@@ -79,6 +86,13 @@ pub(crate) struct Limits {
 
 /// Fewer processes than this, and no shell script runs.
 const PIDS_MIN: u64 = 64;
+
+fn sample_every(text: &str) -> Result<Duration, String> {
+    let ns = parse_duration_ns(text).map_err(|e| e.to_string())?;
+    let every = Duration::from_nanos(ns);
+    let is_good = (Duration::from_secs(1)..=Duration::from_secs(3_600)).contains(&every);
+    if is_good { Ok(every) } else { Err("expected 1s to 1h".to_owned()) }
+}
 
 fn pids(text: &str) -> Result<u64, String> {
     match text.parse() {

@@ -87,6 +87,9 @@ fn get() {
 fn nodes_and_queues() {
     same("nodes", &nodes::list(&page(), &views::nodes()));
     same("nodes-wide", &nodes::list(&wide(), &views::nodes()));
+    same("health", &health::page(&page(), &views::health(), false));
+    same("health-80", &health::page(&narrow(), &views::health(), false));
+    same("health-one", &health::page(&page(), &views::health_of_one(), true));
     same("audit", &audit::list(&page(), &views::audit()));
     same("bill", &bill::page(&page(), &views::bill(), phalanx_model::Timestamp(1_793_491_200_000)));
     let seen = top::Seen { nodes: Some(views::nodes()), jobs: views::jobs(), queues: views::queues() };

@@ -7,6 +7,7 @@ pub(crate) mod bill;
 pub(crate) mod calendar;
 pub(crate) mod dry_run;
 pub(crate) mod fit;
+pub(crate) mod health;
 pub(crate) mod history;
 pub(crate) mod jobs;
 pub(crate) mod kubernetes;

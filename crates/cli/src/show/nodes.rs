@@ -67,7 +67,7 @@ fn rows(page: &Page, nodes: &[NodeView]) -> String {
     };
     let mut grid = Grid::new(page, headings);
     for node in nodes {
-        let mut cells = vec![cell(&node.name), table::state(admin(node.admin))];
+        let mut cells = vec![cell(&node.name), table::state(state(node))];
         if page.wide {
             cells.push(cell(node.free));
         }
@@ -96,8 +96,9 @@ fn hardware(node: &NodeView) -> String {
     }
 }
 
-const fn admin(admin: Admin) -> &'static str {
-    match admin {
+fn state(node: &NodeView) -> &'static str {
+    match node.admin {
+        Admin::Open if !node.health.is_open() => "unhealthy",
         Admin::Open => "open",
         Admin::Cordoned => "cordoned",
         Admin::Draining => "draining",
@@ -126,6 +127,10 @@ fn holders(page: &Page, node: &NodeView) -> String {
     }
     if node.held.len() > limit {
         parts.push(format!("and {} more", node.held.len() - limit));
+    }
+    let closed = node.health.closed_devices();
+    if !closed.is_empty() {
+        parts.push(format!("unhealthy:{closed}"));
     }
     let others = node.foreign.minus(node.unknown);
     if !others.is_empty() {

@@ -121,7 +121,7 @@ pub(super) fn state(word: &str) -> Cell {
         "running" | "open" => cell.fg(Color::Green),
         "stopping" | "draining" => cell.fg(Color::Magenta),
         "failed" | "refused" | "time_limit" | "preempted" | "deadline_missed" | "dependency_failed"
-        | "severe" => cell.fg(Color::Red),
+        | "severe" | "unhealthy" => cell.fg(Color::Red),
         "cancelled" | "exited" | "succeeded" => cell.add_attribute(Attribute::Dim),
         _ => cell,
     }

@@ -40,10 +40,20 @@ pub(super) fn up(session: &Session, up: Up) -> Result<ExitCode, Failure> {
         nix::unistd::setsid().map_err(|e| Failure::internal(format!("cannot leave the terminal: {e}")))?;
     }
     begin_log(session, &up);
-    let Up { cluster, queues, found, limits, cgroup, metrics, .. } = up;
+    let Up { cluster, queues, found, limits, cgroup, metrics, kernel_log, sample_every, .. } = up;
     let (limits, isolation) = (limits.given(), cgroup.map_or(IsolationChoice::Best, IsolationChoice::In));
     let paths = session.paths.clone();
-    let options = UpOptions { cluster, queues, found, limits, isolation, metrics, ..UpOptions::new(paths) };
+    let options = UpOptions {
+        cluster,
+        queues,
+        found,
+        limits,
+        isolation,
+        metrics,
+        kernel_log,
+        sample_every,
+        ..UpOptions::new(paths)
+    };
     phalanx_local::daemon::up(&options).map_err(|e| failure(&e))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -79,7 +89,7 @@ fn failure(error: &UpError) -> Failure {
         UpError::Cgroup(_) => {
             Failure::unavailable(message, "`systemctl start phalanx-ranks` makes that of the unit")
         }
-        UpError::Limits(_) | UpError::Metrics(..) => Failure::usage(message, ""),
+        UpError::Limits(_) | UpError::Metrics(..) | UpError::HealthPolicy(_) => Failure::usage(message, ""),
         UpError::Journal(_) | UpError::History(_) | UpError::Thread(_) => {
             Failure::unavailable(message, "nothing was changed")
         }
@@ -137,6 +147,10 @@ fn spawn(session: &Session, up: &Up, log: File) -> Result<Child, Failure> {
     if let Some(at) = &up.metrics {
         command.arg(format!("--metrics={at}"));
     }
+    let kernel_log =
+        std::path::absolute(&up.kernel_log).map_err(|e| Failure::file("find", &up.kernel_log, &e))?;
+    command.arg("--kernel-log").arg(kernel_log);
+    command.arg(format!("--sample-every={}ms", up.sample_every.as_millis()));
     for (flag, file) in [("--cluster", &up.cluster), ("--queues", &up.queues)] {
         if let Some(file) = file {
             command.arg(flag).arg(std::path::absolute(file).map_err(|e| Failure::file("find", file, &e))?);

@@ -6,6 +6,7 @@ mod cluster;
 mod daemon;
 mod doctor;
 mod follow;
+mod health;
 mod jobs;
 mod kubernetes;
 mod logs;
@@ -136,6 +137,7 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
         }
         Verb::Drain(drain) => calendar::drain(&session, &drain),
         Verb::Uncordon(one) => session.done(Ask::Uncordon { node: cluster::node_name(&one.verb.node)? }),
+        Verb::Health(asked) => health::health(&session, asked),
         Verb::Calendar(asked) => calendar::calendar(&session, asked),
         Verb::Notice(notice) => calendar::notice(&session, &notice),
         Verb::Completion { shell } => complete::register(&shell).map(|()| ExitCode::SUCCESS),

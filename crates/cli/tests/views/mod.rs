@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use phalanx_account::State;
+use phalanx_health::{Line, Next, Repair, Seen};
 use phalanx_local::protocol::*;
 use phalanx_model::*;
 
@@ -253,10 +254,16 @@ pub fn nodes() -> NodesView {
         memory_free_bytes: 1984 << 30,
         held,
         spot: None,
+        health: NodeHealth::default(),
         closed_by: None,
     };
-    let first =
-        NodeView { foreign: devices(7..8), ..gpu("gpu-1", devices(4..7), vec![held(3, "llama", 0..4)]) };
+    let broken = Graded { grade: Grade::Broken, detail: "Xid 79: the GPU has fallen off the bus".to_owned() };
+    let health = NodeHealth { devices: [(6, broken)].into(), ..NodeHealth::default() };
+    let first = NodeView {
+        foreign: devices(7..8),
+        health,
+        ..gpu("gpu-1", devices(4..6), vec![held(3, "llama", 0..4)])
+    };
     let spot = Some(Spot { price_micro_per_device_hour: 1_200_000, notice_ms: 120_000 });
     let second = gpu("gpu-2", devices(6..8), vec![held(3, "llama", 0..4), held(4, "tune", 4..6)]);
     let second = NodeView { spot, ..second };
@@ -282,6 +289,86 @@ pub fn nodes() -> NodesView {
         notes: vec!["the NVML library is not there".to_owned()],
         warnings: vec!["the journal was cut".to_owned()],
     }
+}
+
+/// A broken GPU, one whose job may end first, one that is held, and one on probation.
+pub fn health() -> HealthView {
+    let ago = |minutes: u64| Timestamp(NOW.0 - minutes * 60_000);
+    let line = |of: &str, device: Option<u32>, grade, detail: &str, next| Line {
+        node: node(of),
+        device,
+        grade,
+        held: None,
+        since: ago(5),
+        detail: detail.to_owned(),
+        repair: Repair::None,
+        next,
+        probation_until: None,
+        failed_jobs: 0,
+        drains: 0,
+        evidence: vec![Seen { at: ago(5), what: detail.to_owned(), times: 1 }],
+    };
+    let lost =
+        line("gpu-1", Some(6), Grade::Broken, "Xid 79: the GPU has fallen off the bus", Next::WhenRebooted);
+    let row =
+        line("gpu-1", Some(0), Grade::DrainAfterJob, "a row of memory waits for a reset", Next::WhenReset);
+    let held = Line {
+        held: Some(Grade::DrainNow),
+        ..line("gpu-2", Some(3), Grade::Suspect, "Xid 48: a double-bit ECC error", Next::Held)
+    };
+    let until = Timestamp(NOW.0 + 3_600_000);
+    let watched = Line {
+        probation_until: Some(until),
+        drains: 1,
+        ..line("gpu-2", Some(5), Grade::Suspect, "on probation", Next::OkAt(until))
+    };
+    let disk = Line {
+        repair: Repair::Service,
+        ..line("login", None, Grade::DrainNow, "alice: the boot disk fails", Next::WhenCleared)
+    };
+    let fine =
+        line("gpu-2", Some(0), Grade::Ok, "Xid 13: an exception in the graphics engine", Next::Nothing);
+    HealthView {
+        lines: vec![
+            Line { repair: Repair::Reboot, ..lost },
+            disk,
+            Line { repair: Repair::Reset, ..row },
+            held,
+            watched,
+            fine,
+        ],
+        samples: Vec::new(),
+        devices: 16,
+        sources: vec!["NVML every 15 s".to_owned()],
+        missing: vec!["Xids: /dev/kmsg cannot be opened: Permission denied".to_owned()],
+        breaker: Some("1 grade is held: automation closed 8 of 16 devices, and closes up to 8".to_owned()),
+    }
+}
+
+/// With all evidence and the last samples.
+pub fn health_of_one() -> HealthView {
+    let mut view = health();
+    view.lines.retain(|line| line.node.as_str() == "gpu-1");
+    let link = |number| LinkVitals { number, is_up: number != 3, ..LinkVitals::default() };
+    let vitals = Vitals {
+        busy_percent: Some(97),
+        memory_used_bytes: Some(71 << 30),
+        temperature_c: Some(61),
+        power_mw: Some(655_000),
+        sm_clock_mhz: Some(1_980),
+        ecc_uncorrected: Some(0),
+        throttle: Some(Throttle { is_hardware: true, is_hot: true, ..Throttle::default() }),
+        links: (0..18).map(link).collect(),
+        ..Vitals::default()
+    };
+    let lost = Vitals { is_lost: true, ..Vitals::default() };
+    let samples = [(0, vitals), (1, Vitals::default()), (6, lost)].map(|(device, vitals)| SampleView {
+        node: node("gpu-1"),
+        device,
+        at: NOW,
+        vitals,
+    });
+    HealthView { samples: samples.into(), devices: 8, breaker: None, ..view }
 }
 
 pub fn audit() -> Vec<AuditView> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use phalanx_model::{
-    Admin, GangId, GangRecord, Input, Job, JobId, MemberId, MemberState, NodeName, SyncKind,
+    Admin, GangId, GangRecord, Input, Job, JobId, MemberId, MemberState, Node, NodeName, SyncKind,
 };
 use phalanx_shell::Recovered;
 use phalanx_spec::{Preset, SharePolicy};
@@ -22,6 +22,15 @@ use crate::verbs;
 pub(super) fn admins(facts: &[Input]) -> BTreeMap<NodeName, Admin> {
     let node = |fact: &Input| match fact {
         Input::NodeObserved { node } => Some((node.name.clone(), node.admin)),
+        _ => None,
+    };
+    facts.iter().filter_map(node).collect()
+}
+
+/// The nodes that the journal knows.
+pub(super) fn nodes(facts: &[Input]) -> Vec<Node> {
+    let node = |fact: &Input| match fact {
+        Input::NodeObserved { node } => Some((**node).clone()),
         _ => None,
     };
     facts.iter().filter_map(node).collect()
@@ -132,6 +141,7 @@ pub(super) fn compose(
     given: Option<SharePolicy>,
     recovered: &Recovered,
     members: Vec<Input>,
+    health: Vec<Input>,
 ) -> Vec<Input> {
     let of_kind = |kind: Kind| recovered.facts.iter().filter(move |fact| kind_of(fact) == kind).cloned();
     let begin = |kind| Input::SyncBegin { kind };
@@ -143,6 +153,7 @@ pub(super) fn compose(
     ];
     facts.extend(cluster.nodes.iter().map(|n| Input::NodeObserved { node: Box::new(n.clone()) }));
     facts.push(end(SyncKind::Nodes));
+    facts.extend(health);
     match given {
         Some(SharePolicy { settings, queues }) => facts.extend(queues::facts(settings, queues)),
         None => {

@@ -1,8 +1,8 @@
 //! What people see of the cluster: nodes, what is to come for them, queues.
 
 use phalanx_model::{
-    Admin, CostTable, DeviceMask, GangId, JobId, Levels, Node, NodeName, Origin, QueueName, QueueReport,
-    Spot, Timestamp,
+    Admin, CostTable, DeviceMask, GangId, JobId, Levels, Node, NodeHealth, NodeName, Origin, QueueName,
+    QueueReport, Spot, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +44,9 @@ pub struct NodeView {
     /// It may be taken back at short notice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spot: Option<Spot>,
+    /// What is not ok of it and its devices.
+    #[serde(default, skip_serializing_if = "NodeHealth::is_ok")]
+    pub health: NodeHealth,
     /// Who closed it, if it takes no new work and a user said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub closed_by: Option<ClosedBy>,

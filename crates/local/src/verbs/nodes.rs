@@ -85,7 +85,7 @@ pub(super) fn known(daemon: &Daemon, node: &NodeName) -> Result<(), Failure> {
     Err(refuse(ErrorCode::NotFound, format!("no node {node}"), hint))
 }
 
-fn check_reason(reason: Option<&str>) -> Result<(), Failure> {
+pub(super) fn check_reason(reason: Option<&str>) -> Result<(), Failure> {
     let length = reason.map_or(0, |reason| reason.chars().count());
     if length <= REASON_CHARS_MAX {
         return Ok(());

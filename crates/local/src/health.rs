@@ -1,0 +1,290 @@
+//! The health of nodes and devices: evidence goes to the grader, and its grades to the engine.
+//!
+//! What the grader knows is on disk before the engine hears a grade, so a daemon that dies in between grades the same
+//! again. The journal keeps grades too, for the case that the file is lost.
+
+mod watch;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use phalanx_health::{Evidence, Grader, Policy, State};
+use phalanx_model::{DeviceMask, Health as Fact, Input, JobId, Node, NodeName, Timestamp, Vitals};
+use phalanx_node::kernel_log;
+use serde::{Deserialize, Serialize};
+use tracing::{info, warn};
+
+use crate::Paths;
+use crate::cluster::Cluster;
+use crate::daemon::Daemon;
+use crate::file;
+use crate::losses;
+use crate::protocol::{HeldView, SampleView};
+use crate::views;
+
+pub(crate) use watch::start;
+
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {why}", path.display())]
+pub struct PolicyError {
+    path: PathBuf,
+    why: String,
+}
+
+/// The file of the state folder.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    /// Another boot than the last one: devices were reset meanwhile.
+    boot_id: Option<String>,
+    /// Of the machine that is found, by device: another device may be in a slot after a repair.
+    uuids: Vec<String>,
+    state: State,
+}
+
+/// What is known of the health of the cluster.
+pub(crate) struct Health {
+    grader: Mutex<Grader>,
+    file: PathBuf,
+    boot_id: Option<String>,
+    /// The machine that is found; declared devices have neither telemetry nor a kernel log.
+    host: Option<Host>,
+    samples: Mutex<BTreeMap<u32, (Timestamp, Vitals)>>,
+    /// What is looked at, and what cannot be.
+    sources: Mutex<Sources>,
+}
+
+/// The machine that is found.
+#[derive(Clone, Debug)]
+pub(crate) struct Host {
+    pub(crate) node: NodeName,
+    /// By device.
+    addresses: Vec<Option<String>>,
+    uuids: Vec<String>,
+    /// Devices that did not answer at the start.
+    absent: DeviceMask,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sources {
+    pub(crate) open: Vec<String>,
+    pub(crate) missing: Vec<String>,
+}
+
+/// Which jobs hold which devices.
+type Held = BTreeMap<NodeName, Vec<HeldView>>;
+
+impl Health {
+    /// `known`: the nodes of the journal, with the grades that the engine knew.
+    pub(crate) fn open<'a>(
+        paths: &Paths,
+        cluster: &Cluster,
+        known: impl Iterator<Item = &'a Node>,
+        now: Timestamp,
+    ) -> Result<Self, PolicyError> {
+        let policy = policy(&paths.health_policy())?;
+        let (file, boot_id) = (paths.health(), kernel_log::boot_id());
+        let host = cluster.nodes.first().filter(|_| cluster.is_found).map(|node| Host::of(node, cluster));
+        let kept = read(&file).unwrap_or_else(|why| {
+            losses::add(
+                paths,
+                &format!("{} cannot be read, and its evidence is lost: {why}", file.display()),
+            );
+            None
+        });
+        let (last_boot, last_uuids) =
+            kept.as_ref().map_or((boot_id.clone(), Vec::new()), |k| (k.boot_id.clone(), k.uuids.clone()));
+        let has_state = kept.is_some();
+        let mut grader = match kept {
+            Some(kept) => Grader::resume(policy, kept.state),
+            None => Grader::new(policy),
+        };
+        grader.set_nodes(cluster.nodes.iter().map(|node| {
+            (node.name.clone(), node.machine.devices.iter().map(|device| device.model.clone()).collect())
+        }));
+        if !has_state {
+            known.for_each(|node| adopt(&mut grader, node, now));
+        }
+        if let Some(host) = &host {
+            host.begin(&mut grader, now, &last_uuids, last_boot != boot_id);
+        }
+        let health = Self {
+            grader: Mutex::new(grader),
+            file,
+            boot_id,
+            host,
+            samples: Mutex::default(),
+            sources: Mutex::default(),
+        };
+        health.keep(&health.grader());
+        Ok(health)
+    }
+
+    fn grader(&self) -> MutexGuard<'_, Grader> {
+        // What a panicking thread left still grades.
+        self.grader.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All grades, for an engine that begins. Later changes follow by themselves.
+    pub(crate) fn facts(&self) -> Vec<Input> {
+        let mut grader = self.grader();
+        let _ = grader.take_changes();
+        grader.facts().into_iter().map(|health| Input::HealthGraded { health }).collect()
+    }
+
+    /// Changes what the grader knows, and tells the engine. `is_kept`: also if no grade changes, a restart must know it.
+    /// Returns whether the engine still answers.
+    fn change<T>(&self, daemon: &Daemon, is_kept: bool, change: impl FnOnce(&mut Grader) -> T) -> (T, bool) {
+        let mut grader = self.grader();
+        let done = change(&mut grader);
+        let facts = grader.take_changes();
+        if is_kept || !facts.is_empty() {
+            self.keep(&grader);
+        }
+        facts.iter().for_each(log);
+        let facts: Vec<Input> = facts.into_iter().map(|health| Input::HealthGraded { health }).collect();
+        // Under the lock, so that grades arrive in their order.
+        let is_heard = facts.is_empty() || daemon.engine.report(facts).is_ok();
+        (done, is_heard)
+    }
+
+    fn keep(&self, grader: &Grader) {
+        let uuids = self.host.as_ref().map_or_else(Vec::new, |host| host.uuids.clone());
+        let kept = Kept { boot_id: self.boot_id.clone(), uuids, state: grader.state().clone() };
+        let written = serde_json::to_string(&kept).map_err(io::Error::from);
+        if let Err(e) = written.and_then(|text| file::replace(&self.file, &text)) {
+            warn!(file = %self.file.display(), error = %e, "the health of devices cannot be kept");
+        }
+    }
+
+    /// An operator, or a tool with an operator's rights, has evidence.
+    pub(crate) fn report(
+        &self,
+        daemon: &Daemon,
+        node: &NodeName,
+        device: Option<u32>,
+        evidence: Evidence,
+    ) -> Result<bool, phalanx_shell::PumpError> {
+        let held = daemon.engine.look(views::held)?;
+        let tenants = tenants(&held, node, device);
+        let now = daemon.clock.now();
+        let ((), is_heard) =
+            self.change(daemon, true, |grader| grader.observe(now, node, device, &tenants, evidence));
+        Ok(is_heard)
+    }
+
+    pub(crate) fn clear(
+        &self,
+        daemon: &Daemon,
+        node: &NodeName,
+        device: Option<u32>,
+        by: &str,
+    ) -> Result<(), String> {
+        let now = daemon.clock.now();
+        self.change(daemon, true, |grader| grader.clear(now, node, device, by)).0
+    }
+
+    pub(crate) fn view<T>(&self, look: impl FnOnce(&Grader) -> T) -> T {
+        look(&self.grader())
+    }
+
+    pub(crate) fn samples(&self) -> Vec<SampleView> {
+        let Some(host) = &self.host else { return Vec::new() };
+        let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let view = |(device, (at, vitals)): (&u32, &(Timestamp, Vitals))| SampleView {
+            node: host.node.clone(),
+            device: *device,
+            at: *at,
+            vitals: vitals.clone(),
+        };
+        samples.iter().map(view).collect()
+    }
+
+    pub(crate) fn sources(&self) -> Sources {
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Host {
+    fn of(node: &Node, cluster: &Cluster) -> Self {
+        Self {
+            node: node.name.clone(),
+            addresses: node.machine.devices.iter().map(|device| device.pci_address.clone()).collect(),
+            uuids: node.uuids.clone(),
+            absent: cluster.absent,
+        }
+    }
+
+    /// What a start shows: a reboot, other devices in the slots, devices that do not answer.
+    fn begin(&self, grader: &mut Grader, now: Timestamp, last_uuids: &[String], has_booted: bool) {
+        if has_booted {
+            grader.rebooted(now, &self.node);
+        }
+        for ((index, uuid), last) in (0_u32..).zip(&self.uuids).zip(last_uuids) {
+            let is_other = !uuid.is_empty() && !last.is_empty() && uuid != last;
+            if is_other && grader.clear(now, &self.node, Some(index), "another device").is_ok() {
+                info!(node = %self.node, device = index, uuid, "another device is in this place");
+            }
+        }
+        for index in self.absent.iter() {
+            // Discovery asked as well: no second sample is needed, and no gang may start there meanwhile.
+            for at in [now, now.plus(1)] {
+                let lost = Box::new(Vitals { is_lost: true, ..Vitals::default() });
+                grader.observe(at, &self.node, Some(index), &[], Evidence::Vitals(lost));
+            }
+        }
+    }
+
+    /// The number of the device at an address.
+    fn device(&self, address: &str) -> Option<u32> {
+        let at = self.addresses.iter().position(|known| known.as_deref() == Some(address))?;
+        u32::try_from(at).ok()
+    }
+}
+
+/// The grades that only the journal still knows.
+fn adopt(grader: &mut Grader, node: &Node, now: Timestamp) {
+    let whole = node.health.node.iter().map(|graded| (None, graded));
+    let devices = node.health.devices.iter().map(|(device, graded)| (Some(*device), graded));
+    for (device, graded) in whole.chain(devices) {
+        let (grade, text) = (graded.grade, graded.detail.clone());
+        let evidence = Evidence::Report { grade, by: "the journal".to_owned(), text };
+        grader.observe(now, &node.name, device, &[], evidence);
+    }
+}
+
+/// The jobs that hold a device, or a node.
+fn tenants(held: &Held, node: &NodeName, device: Option<u32>) -> Vec<JobId> {
+    let there = held.get(node).into_iter().flatten();
+    let is_on = |held: &&HeldView| device.is_none_or(|device| held.devices.contains(device));
+    there.filter(is_on).map(|held| held.job).collect()
+}
+
+fn log(fact: &Fact) {
+    let Fact { node, devices, grade, detail } = fact;
+    let devices = if devices.is_empty() { "the node itself".to_owned() } else { devices.to_string() };
+    info!(%node, devices, %grade, detail, "health is graded");
+}
+
+fn policy(path: &Path) -> Result<Policy, PolicyError> {
+    let bad = |why: String| PolicyError { path: path.to_owned(), why };
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Policy::default()),
+        Err(e) => return Err(bad(e.to_string())),
+    };
+    let policy: Policy = toml::from_str(&text).map_err(|e| bad(e.to_string().trim_end().to_owned()))?;
+    policy.validate().map_err(bad)?;
+    Ok(policy)
+}
+
+fn read(path: &Path) -> Result<Option<Kept>, String> {
+    match fs::read_to_string(path) {
+        Ok(text) => serde_json::from_str(&text).map(Some).map_err(|e| e.to_string()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e.to_string()),
+    }
+}

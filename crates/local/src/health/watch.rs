@@ -1,0 +1,142 @@
+//! Threads that look at the hardware. Each can be held up by a driver in trouble, so that one looks at the kernel log
+//! and another at the devices.
+
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use phalanx_health::Evidence;
+use phalanx_model::show::span;
+use phalanx_model::{NodeName, Vitals};
+use phalanx_node::discover::nvml::NvmlError;
+use phalanx_node::discover::nvml::vitals::Watch;
+use phalanx_node::kernel_log::{KernelLog, Xid};
+use tracing::warn;
+
+use super::{Health, Host, tenants};
+use crate::daemon::{Daemon, UpOptions};
+use crate::views;
+
+/// How often the kernel log is read.
+const READ_EVERY: Duration = Duration::from_secs(1);
+
+/// Looks at the hardware from now on.
+pub(crate) fn start(daemon: &Arc<Daemon>, options: &UpOptions) -> io::Result<()> {
+    let every = options.sample_every;
+    let host = daemon.health.host.clone();
+    let mut telemetry = host.as_ref().and_then(|host| telemetry(&daemon.health, host, every));
+    Daemon::watch(daemon, "telemetry", every, move |daemon| look(daemon, telemetry.as_mut()))?;
+    let Some(host) = host else { return Ok(()) };
+    let Some(mut log) = opened(&daemon.health, &options.kernel_log) else { return Ok(()) };
+    let mut is_readable = true;
+    Daemon::watch(daemon, "kernel-log", READ_EVERY, move |daemon| match log.read() {
+        Ok(found) => {
+            is_readable = true;
+            found.into_iter().all(|xid| take(daemon, &host, xid))
+        }
+        Err(e) => {
+            if std::mem::take(&mut is_readable) {
+                warn!(error = %e, "the kernel log cannot be read");
+            }
+            true
+        }
+    })
+}
+
+fn opened(health: &Health, path: &Path) -> Option<KernelLog> {
+    let mut sources = health.sources.lock().unwrap_or_else(PoisonError::into_inner);
+    match KernelLog::open(path) {
+        Ok(log) => {
+            sources.open.push(format!("Xids in {}", path.display()));
+            Some(log)
+        }
+        Err(e) => {
+            sources.missing.push(format!("Xids: {} cannot be opened: {e}", path.display()));
+            None
+        }
+    }
+}
+
+/// What samples the devices of the machine.
+struct Telemetry {
+    host: Host,
+    watch: Watch,
+}
+
+fn telemetry(health: &Health, host: &Host, every: Duration) -> Option<Telemetry> {
+    let mut sources = health.sources.lock().unwrap_or_else(PoisonError::into_inner);
+    match Watch::open(None) {
+        Ok(watch) => {
+            sources
+                .open
+                .push(format!("NVML every {}", span(u64::try_from(every.as_millis()).unwrap_or(u64::MAX))));
+            Some(Telemetry { host: host.clone(), watch })
+        }
+        // A machine without NVIDIA's driver has nothing to miss.
+        Err(NvmlError::Absent(_)) => None,
+        Err(e) => {
+            sources.missing.push(format!("telemetry: {e}"));
+            None
+        }
+    }
+}
+
+impl Telemetry {
+    /// A sample of each device. One that did not answer at the start is asked for again.
+    fn sample(&mut self) -> Vec<(u32, Vitals)> {
+        let number = |address: &String| self.host.device(address);
+        let is_known =
+            |device: u32, watch: &Watch| watch.addresses().iter().any(|a| number(a) == Some(device));
+        if self.host.absent.iter().any(|device| !is_known(device, &self.watch))
+            && let Ok(again) = Watch::open(None)
+            && again.addresses().len() > self.watch.addresses().len()
+        {
+            self.watch = again;
+        }
+        let sampled = self.watch.sample();
+        let known = self.watch.addresses().iter().zip(sampled);
+        let mut found: Vec<(u32, Vitals)> =
+            known.filter_map(|(address, vitals)| Some((self.host.device(address)?, vitals))).collect();
+        for device in self.host.absent.iter() {
+            if !found.iter().any(|(of, _)| *of == device) {
+                found.push((device, Vitals { is_lost: true, ..Vitals::default() }));
+            }
+        }
+        found
+    }
+}
+
+/// Samples all devices, and tells the grader what time it is.
+fn look(daemon: &Daemon, telemetry: Option<&mut Telemetry>) -> bool {
+    let health = &daemon.health;
+    let sampled = telemetry.map_or_else(Vec::new, Telemetry::sample);
+    let now = daemon.clock.now();
+    *health.samples.lock().unwrap_or_else(PoisonError::into_inner) =
+        sampled.iter().map(|(device, vitals)| (*device, (now, vitals.clone()))).collect();
+    if sampled.is_empty() && health.view(|grader| grader.report().is_empty()) {
+        return daemon.engine.look(|_| ()).is_ok();
+    }
+    let Ok(held) = daemon.engine.look(views::held) else { return false };
+    let is_free = |node: &NodeName, device: Option<u32>| tenants(&held, node, device).is_empty();
+    let change = |grader: &mut phalanx_health::Grader| {
+        for (device, vitals) in sampled {
+            let Some(host) = &health.host else { break };
+            let jobs = tenants(&held, &host.node, Some(device));
+            grader.observe(now, &host.node, Some(device), &jobs, Evidence::Vitals(Box::new(vitals)));
+        }
+        grader.tick(now, &is_free);
+    };
+    // What samples are compared with is taken anew after a restart.
+    health.change(daemon, false, change).1
+}
+
+fn take(daemon: &Daemon, host: &Host, xid: Xid) -> bool {
+    let Xid { number, address, text } = xid;
+    let Some(device) = host.device(&address) else {
+        warn!(xid = number, address, text, "an Xid of a device that is not known here");
+        return true;
+    };
+    let evidence = Evidence::Xid { number, text };
+    daemon.health.report(daemon, &host.node, Some(device), evidence).unwrap_or(false)
+}

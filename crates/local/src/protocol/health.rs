@@ -1,0 +1,51 @@
+//! What people see of the health of nodes and devices.
+
+use phalanx_health::Line;
+use phalanx_model::{Grade, NodeName, Timestamp, Vitals};
+use serde::{Deserialize, Serialize};
+
+/// Evidence that an operator has, or a tool with an operator's rights.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HealthReport {
+    pub node: NodeName,
+    /// `None`: the node itself.
+    pub device: Option<u32>,
+    pub finding: HealthFinding,
+    /// At most [`super::REASON_CHARS_MAX`] characters.
+    #[serde(default)]
+    pub reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HealthFinding {
+    /// The grade that it has until it is cleared.
+    Grade(Grade),
+    /// An Xid that was seen elsewhere; the table of Xids decides.
+    Xid(u32),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HealthView {
+    /// What is not ok, or has evidence; worst first.
+    pub lines: Vec<Line>,
+    /// The last sample of each device that is sampled.
+    pub samples: Vec<SampleView>,
+    /// Of the nodes that are asked for.
+    pub devices: u32,
+    /// What is looked at: `NVML, every 15 s`.
+    pub sources: Vec<String>,
+    /// What cannot be looked at, and why.
+    pub missing: Vec<String>,
+    /// Why the circuit breaker holds grades, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub breaker: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SampleView {
+    pub node: NodeName,
+    pub device: u32,
+    pub at: Timestamp,
+    pub vitals: Vitals,
+}

@@ -1,0 +1,81 @@
+//! The health of nodes and devices.
+
+use phalanx_health::Evidence;
+use phalanx_model::NodeName;
+
+use super::{Failure, nodes, operator, refuse};
+use crate::daemon::Daemon;
+use crate::protocol::{Answer, ErrorCode, HealthFinding, HealthReport, HealthView};
+use crate::server::Peer;
+
+pub(super) fn show(daemon: &Daemon, node: Option<&NodeName>) -> Result<Answer, Failure> {
+    if let Some(node) = node {
+        nodes::known(daemon, node)?;
+    }
+    let wanted = node.cloned();
+    let devices = daemon.engine.look(move |engine| {
+        let of = engine.nodes().filter(|node| wanted.as_ref().is_none_or(|wanted| node.name == *wanted));
+        of.map(|node| node.machine.device_count()).sum()
+    })?;
+    let is_meant = |of: &NodeName| node.is_none_or(|node| node == of);
+    let (mut lines, breaker) = daemon.health.view(|grader| (grader.report(), grader.is_breaker_open()));
+    lines.retain(|line| is_meant(&line.node));
+    let mut samples = daemon.health.samples();
+    samples.retain(|sample| is_meant(&sample.node));
+    let sources = daemon.health.sources();
+    let (sources, missing) = (sources.open, sources.missing);
+    Ok(Answer::Health(HealthView { lines, samples, devices, sources, missing, breaker }))
+}
+
+pub(super) fn report(daemon: &Daemon, peer: &Peer, report: HealthReport) -> Result<Answer, Failure> {
+    let HealthReport { node, device, finding, reason } = report;
+    operator(peer)?;
+    nodes::check_reason(Some(&reason))?;
+    known(daemon, &node, device)?;
+    let evidence = match finding {
+        HealthFinding::Grade(grade) => Evidence::Report { grade, by: peer.owner.name.clone(), text: reason },
+        HealthFinding::Xid(number) => Evidence::Xid { number, text: reason },
+    };
+    daemon.health.report(daemon, &node, device, evidence)?;
+    let line = daemon
+        .health
+        .view(|grader| grader.report().into_iter().find(|line| line.node == node && line.device == device));
+    let grade = line.as_ref().map(|line| line.grade).unwrap_or_default();
+    let held = line.and_then(|line| line.held);
+    let held = held.map_or_else(String::new, |held| format!(", and {held} is held by the circuit breaker"));
+    Ok(Answer::Done { detail: format!("{} is graded {grade}{held}", name(&node, device)) })
+}
+
+pub(super) fn clear(
+    daemon: &Daemon,
+    peer: &Peer,
+    node: &NodeName,
+    device: Option<u32>,
+) -> Result<Answer, Failure> {
+    operator(peer)?;
+    known(daemon, node, device)?;
+    let cleared = daemon.health.clear(daemon, node, device, &peer.owner.name);
+    cleared.map_err(|why| refuse(ErrorCode::BadRequest, why, "`phalanx health` lists what is not ok"))?;
+    Ok(Answer::Done { detail: format!("{} is no longer closed by its health", name(node, device)) })
+}
+
+fn known(daemon: &Daemon, node: &NodeName, device: Option<u32>) -> Result<(), Failure> {
+    nodes::known(daemon, node)?;
+    let Some(device) = device else { return Ok(()) };
+    let wanted = node.clone();
+    let count = daemon
+        .engine
+        .look(move |engine| engine.node(&wanted).map_or(0, |node| node.machine.device_count()))?;
+    if device < count {
+        return Ok(());
+    }
+    let hint = match count {
+        0 => format!("node {node} has no GPUs; leave out `:{device}` to mean the node itself"),
+        count => format!("its GPUs are 0 to {}", count - 1),
+    };
+    Err(refuse(ErrorCode::NotFound, format!("node {node} has no GPU {device}"), hint))
+}
+
+fn name(node: &NodeName, device: Option<u32>) -> String {
+    device.map_or_else(|| format!("node {node}"), |device| format!("GPU {node}:{device}"))
+}

@@ -1,0 +1,248 @@
+//! Sick hardware: evidence by people, by the kernel log and by NVIDIA's library (ours, which answers from a
+//! description), what becomes of running jobs, and what a restart knows of it.
+
+#[path = "../../crates/discover/tests/common/fake.rs"]
+mod fake;
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+
+use fake::Fake;
+use phalanx_health::{Line, Next};
+use phalanx_local::protocol::{Answer, ErrorCode, HealthFinding, HealthReport, HealthView, NodeView, Verb};
+use phalanx_model::{Grade, Job, JobId, NodeName};
+
+use crate::support::{Bench, NOBODY, TWO_NODES_OF_8, eventually, gang, is_root, refused, shell, until};
+
+fn node(name: &str) -> NodeName {
+    NodeName::new(name).unwrap()
+}
+
+/// One rank with so many devices of one node.
+fn on_gpus(count: u32) -> Job {
+    let mut job = shell(1, "exec sleep 1000");
+    gang(&mut job).needs.devices = count;
+    job
+}
+
+fn report(node_name: &str, device: Option<u32>, finding: HealthFinding) -> Verb {
+    let reason = "seen by hand".to_owned();
+    Verb::ReportHealth(HealthReport { node: node(node_name), device, finding, reason })
+}
+
+fn health(bench: &Bench) -> HealthView {
+    match bench.ask(Verb::Health { node: None }) {
+        Ok(Answer::Health(view)) => view,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn line(bench: &Bench, device: Option<u32>) -> Option<Line> {
+    health(bench).lines.into_iter().find(|line| line.device == device)
+}
+
+fn grade(bench: &Bench, device: Option<u32>) -> Grade {
+    line(bench, device).map_or(Grade::Ok, |line| line.grade)
+}
+
+fn nodes(bench: &Bench) -> Vec<NodeView> {
+    match bench.ask(Verb::Nodes) {
+        Ok(Answer::Nodes(view)) => view.nodes,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn devices(bench: &Bench, job: JobId) -> String {
+    let view = bench.get(job);
+    view.gangs[0].placement.as_ref().unwrap().slots[0].devices.to_string()
+}
+
+/// Runs again, in a later attempt.
+fn await_attempt(bench: &Bench, job: JobId, attempt: u32) {
+    until("another attempt that runs", || {
+        let view = bench.get(job);
+        view.state == "running" && view.gangs[0].attempt == attempt
+    });
+}
+
+#[test]
+fn a_gpu_that_an_operator_reports_moves_its_job_and_stays_closed_over_a_restart() {
+    let mut bench = Bench::up_with(TWO_NODES_OF_8);
+    let job = bench.submit(on_gpus(8));
+    bench.await_state(job, "running");
+    let (sick, other) = if bench.node_of(job) == "n1" { ("n1", "n2") } else { ("n2", "n1") };
+    // The fault of a program closes nothing.
+    bench.done(report(sick, Some(3), HealthFinding::Xid(31)));
+    assert_eq!((grade(&bench, Some(3)), bench.get(job).gangs[0].attempt), (Grade::Ok, 1));
+
+    let said = bench.done(report(sick, Some(3), HealthFinding::Xid(48)));
+    assert_eq!(said, format!("GPU {sick}:3 is graded drain_now"));
+    await_attempt(&bench, job, 2);
+    assert_eq!(bench.node_of(job), other);
+    let view = bench.get(job);
+    let why = format!("device 3 of node {sick} is graded drain_now: Xid 48");
+    assert!(view.events.iter().any(|event| event.detail.contains(&why)), "{:#?}", view.events);
+    let known = line(&bench, Some(3)).unwrap();
+    assert_eq!(known.next, Next::WhenReset, "{known:?}");
+    let waits = bench.submit(on_gpus(8));
+    assert_eq!(bench.get(waits).state, "pending");
+
+    bench.kill();
+    bench.up();
+    assert_eq!(line(&bench, Some(3)), Some(known));
+    let of_sick = nodes(&bench).into_iter().find(|of| of.name.as_str() == sick).unwrap();
+    assert_eq!((of_sick.free.to_string().as_str(), bench.get(waits).state.as_str()), ("0-2,4-7", "pending"));
+
+    // Without its file, the journal still knows the grades, and an operator hears of the loss.
+    bench.kill();
+    fs::write(bench.paths.root().join("health.json"), "{").unwrap();
+    bench.up();
+    assert_eq!(grade(&bench, Some(3)), Grade::DrainNow);
+    assert!(bench.warnings().iter().any(|warning| warning.contains("health.json")), "{:?}", bench.warnings());
+
+    bench.done(Verb::ClearHealth { node: node(sick), device: Some(3) });
+    bench.await_state(waits, "running");
+    assert_eq!(bench.node_of(waits), sick);
+    assert_eq!(grade(&bench, Some(3)), Grade::Suspect, "it is watched");
+    bench.cancel(waits);
+    bench.cancel(job);
+}
+
+#[test]
+fn a_node_that_is_reported_is_left_as_a_whole() {
+    let bench = Bench::up_with(TWO_NODES_OF_8);
+    let job = bench.submit(on_gpus(2));
+    bench.await_state(job, "running");
+    let sick = bench.node_of(job);
+    bench.done(report(&sick, None, HealthFinding::Grade(Grade::DrainAfterJob)));
+    let next = bench.submit(on_gpus(2));
+    bench.await_state(next, "running");
+    assert_ne!(bench.node_of(next), sick);
+    assert_eq!(bench.get(job).gangs[0].attempt, 1, "it may end there");
+    bench.done(report(&sick, None, HealthFinding::Grade(Grade::Broken)));
+    await_attempt(&bench, job, 2);
+    assert_ne!(bench.node_of(job), sick);
+    for job in [job, next] {
+        bench.cancel(job);
+    }
+}
+
+#[test]
+fn only_operators_report_and_clear_and_what_does_not_exist_is_refused() {
+    let bench = Bench::up_with(TWO_NODES_OF_8);
+    let xid = || HealthFinding::Xid(79);
+    let error = refused(bench.ask(report("n1", Some(8), xid())));
+    assert_eq!((error.code, error.hint.as_str()), (ErrorCode::NotFound, "its GPUs are 0 to 7"));
+    let error = refused(bench.ask(report("n9", None, xid())));
+    assert_eq!((error.code, error.hint.as_str()), (ErrorCode::NotFound, "nodes are n1, n2"));
+    let error = refused(bench.ask(Verb::ClearHealth { node: node("n1"), device: Some(0) }));
+    assert_eq!(error.code, ErrorCode::BadRequest);
+    if !is_root("only_operators_report_and_clear_and_what_does_not_exist_is_refused") {
+        return;
+    }
+    let clear = Verb::ClearHealth { node: node("n1"), device: Some(0) };
+    for verb in [report("n1", Some(0), xid()), clear] {
+        match &bench.ask_as(NOBODY, &verb)[..] {
+            [Answer::Error(error)] => assert_eq!(error.code, ErrorCode::Forbidden),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(grade(&bench, Some(0)), Grade::Ok);
+}
+
+/// Four GPUs at these addresses.
+const FOUR: [&str; 4] = ["00000000:3B:00.0", "00000000:5E:00.0", "00000000:86:00.0", "00000000:AF:00.0"];
+
+/// `more`: further lines.
+fn four(more: &str) -> String {
+    let gpus = FOUR.iter().enumerate().map(|(at, address)| {
+        format!(
+            "gpu{at} at {address}\ngpu{at} name NVIDIA H100 80GB HBM3\ngpu{at} uuid GPU-{at}\n\
+             gpu{at} memory 85899345920\ngpu{at} vitals busy=9{at} memory=1073741824 temperature=6{at} power=650000 ecc=0,0\n"
+        )
+    });
+    format!("driver 580.65.06\n{}{more}", gpus.collect::<String>())
+}
+
+/// A daemon on a machine with these GPUs.
+struct Machine {
+    bench: Bench,
+    fake: Fake,
+}
+
+impl Machine {
+    fn new() -> Option<Self> {
+        let fake = Fake::new(&four(""))?;
+        let mut machine = Self { bench: Bench::new("nodes: []\n"), fake };
+        fs::write(machine.bench.path("kernel.log"), "").unwrap();
+        machine.up();
+        Some(machine)
+    }
+
+    fn up(&mut self) {
+        let folder = self.fake.library().parent().unwrap().display().to_string();
+        let log = self.bench.path("kernel.log").display().to_string();
+        let script = format!(
+            "LD_LIBRARY_PATH={folder} PHALANX_TEST_KERNEL_LOG={log} exec \"$0\" \"$1\" \"$2\" /dev/null"
+        );
+        self.bench.up_by(Some(&script));
+    }
+
+    fn kernel_says(&self, line: &str) {
+        let mut log = OpenOptions::new().append(true).open(self.bench.path("kernel.log")).unwrap();
+        writeln!(log, "{line}").unwrap();
+    }
+}
+
+#[test]
+fn xids_and_lost_gpus_of_a_found_machine_move_its_jobs() {
+    let Some(mut machine) = Machine::new() else { return };
+    let bench = &machine.bench;
+    let job = bench.submit(on_gpus(1));
+    bench.await_state(job, "running");
+    let device: usize = devices(bench, job).parse().unwrap();
+    let samples = eventually("samples", || Some(health(bench).samples).filter(|all| all.len() == 4));
+    let busy: Vec<Option<u32>> = samples.iter().map(|sample| sample.vitals.busy_percent).collect();
+    assert_eq!(busy, [Some(90), Some(91), Some(92), Some(93)]);
+
+    // A program cannot report an Xid: its words do not begin the message of the kernel.
+    let address = FOUR[device].replacen("00000000", "0000", 1).to_lowercase();
+    machine.kernel_says(&format!(
+        "[  100.5] my NVRM: Xid (PCI:{address}): 79, pid=1, GPU has fallen off the bus."
+    ));
+    machine.kernel_says(&format!("[  100.5] NVRM: Xid (PCI:{address}): 13, pid=1, Graphics Exception"));
+    let index = u32::try_from(device).unwrap();
+    until("the Xid", || line(bench, Some(index)).is_some());
+    assert_eq!((grade(bench, Some(index)), bench.get(job).gangs[0].attempt), (Grade::Ok, 1));
+
+    machine
+        .kernel_says(&format!("[  100.5] NVRM: Xid (PCI:{address}): 79, pid=1, GPU has fallen off the bus."));
+    await_attempt(bench, job, 2);
+    let second: u32 = devices(bench, job).parse().unwrap();
+    assert_ne!(second, index);
+    assert_eq!(grade(bench, Some(index)), Grade::Broken);
+
+    // The GPU of the job does not answer any more.
+    machine.fake.describe(&four(&format!("gpu{second} lost\n")));
+    await_attempt(bench, job, 3);
+    let third: u32 = devices(bench, job).parse().unwrap();
+    assert!(third != index && third != second, "{third}");
+
+    // A daemon that starts meanwhile does not number the others anew.
+    machine.bench.kill();
+    machine.up();
+    let bench = &machine.bench;
+    let all = nodes(bench).remove(0);
+    assert_eq!((all.devices, all.health.closed_devices().count()), (4, 2), "{all:?}");
+    assert_eq!(devices(bench, job), third.to_string());
+    assert_eq!(bench.get(job).gangs[0].attempt, 3);
+    let lost = line(bench, Some(second)).unwrap();
+    assert_eq!((lost.grade, lost.next), (Grade::Broken, Next::WhenRebooted), "{lost:?}");
+
+    // It answers again, and an operator trusts it.
+    machine.fake.describe(&four(""));
+    until("a sample", || health(bench).samples.iter().all(|sample| !sample.vitals.is_lost));
+    bench.done(Verb::ClearHealth { node: all.name, device: Some(second) });
+    until("a free GPU", || nodes(bench)[0].free.contains(second));
+    bench.cancel(job);
+}
