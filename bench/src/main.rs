@@ -9,6 +9,7 @@
 //! `cargo run --release -p phalanx-bench -- lingjun [--json] [--data FOLDER]`
 //! `cargo run --release -p phalanx-bench [--features milp] -- optimality [--json] [--instances N] [--queues N]`
 //! `cargo run --release -p phalanx-bench -- openb [--json] [--workload NAME] [--seeds FIRST-LAST] [--data FOLDER]`
+//! `cargo run --release -p phalanx-bench -- ops [--json] [--nodes N] [--runs N]`
 //! `cargo run --release -p phalanx-bench -- sim muri|shockwave|gavel|pollux|fgd|philly|compare|overload|all [--json] [--data FOLDER]`
 //! `cargo run --release -p phalanx-bench -- step [--growth] [--json] [--only NAME] [--repeat N]`
 //! `cargo run --release -p phalanx-bench -- victims [--instances N]`
@@ -20,6 +21,7 @@ mod kube;
 mod lingjun;
 mod map;
 mod openb;
+mod ops;
 mod optimality;
 mod peers;
 mod placement;
@@ -101,6 +103,14 @@ usage: phalanx-bench openb [--json] [--workload NAME] [--seeds FIRST-LAST] [--da
     --seeds FIRST-LAST  orders of arrival; without it 42-51, the published ones
     --data FOLDER  the traces; without it ../shared/data/traces beside the project
 
+usage: phalanx-bench ops [--json] [--nodes N] [--runs N]
+
+  ops     telemetry of a large cluster in one grader, and recovery of a gang of real processes from lost nodes (needs
+          `phalanx` beside this executable)
+    --json         one JSON object in place of text
+    --nodes N      nodes of 8 GPUs whose telemetry is graded; without it 12,800
+    --runs N       recoveries, with one and with three of four nodes lost; without it 7
+
 usage: phalanx-bench sim muri|shockwave|gavel|pollux|fgd|philly|compare|overload|all [--json] [--data FOLDER]
 
   sim     published results of other schedulers' simulations, and what comes out of our world under their settings
@@ -157,6 +167,7 @@ fn main() -> ExitCode {
         Some((verb, rest)) if verb == "step" => step::run(rest),
         Some((verb, rest)) if verb == "islands" => islands::run(rest),
         Some((verb, rest)) if verb == "kube" => kube::run(rest),
+        Some((verb, rest)) if verb == "ops" => ops::run(rest),
         Some((verb, rest)) if verb == "victims" => victims::run(rest),
         Some((verb, _)) if verb == "--help" || verb == "-h" => {
             print!("{USAGE}");
