@@ -8,6 +8,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 
 use fake::Fake;
+use phalanx_account::State;
 use phalanx_health::{Line, Next};
 use phalanx_local::protocol::{Answer, ErrorCode, HealthFinding, HealthReport, HealthView, NodeView, Verb};
 use phalanx_model::{Grade, Job, JobId, NodeName};
@@ -155,10 +156,15 @@ const FOUR: [&str; 4] = ["00000000:3B:00.0", "00000000:5E:00.0", "00000000:86:00
 
 /// `more`: further lines.
 fn four(more: &str) -> String {
-    let gpus = FOUR.iter().enumerate().map(|(at, address)| {
+    four_busy([90, 91, 92, 93], more)
+}
+
+/// With these shares of time in which kernels run.
+fn four_busy(busy: [u32; 4], more: &str) -> String {
+    let gpus = FOUR.iter().zip(busy).enumerate().map(|(at, (address, busy))| {
         format!(
             "gpu{at} at {address}\ngpu{at} name NVIDIA H100 80GB HBM3\ngpu{at} uuid GPU-{at}\n\
-             gpu{at} memory 85899345920\ngpu{at} vitals busy=9{at} memory=1073741824 temperature=6{at} power=650000 ecc=0,0\n"
+             gpu{at} memory 85899345920\ngpu{at} vitals busy={busy} memory=1073741824 temperature=6{at} power=650000 ecc=0,0\n"
         )
     });
     format!("driver 580.65.06\n{}{more}", gpus.collect::<String>())
@@ -245,4 +251,38 @@ fn xids_and_lost_gpus_of_a_found_machine_move_its_jobs() {
     bench.done(Verb::ClearHealth { node: all.name, device: Some(second) });
     until("a free GPU", || nodes(bench)[0].free.contains(second));
     bench.cancel(job);
+}
+
+#[test]
+fn a_job_that_does_not_use_its_gpus_is_said_and_charged_as_idle() {
+    let Some(machine) = Machine::new() else { return };
+    let bench = &machine.bench;
+    let notices = bench.path("notices");
+    let mut job = on_gpus(2);
+    let command = format!("sh -c 'echo $PHALANX_EVENT >> {}'", notices.display());
+    gang(&mut job).program.notify = Some(command);
+    let job = bench.submit(job);
+    bench.await_state(job, "running");
+    let usage = || bench.get(job).gangs[0].usage;
+    let busy = eventually("a sample", usage);
+    assert!(busy.busy_percent >= 90 && busy.idle_since.is_none(), "{busy:?}");
+
+    machine.fake.describe(&four_busy([0; 4], ""));
+    until("idle GPUs", || usage().is_some_and(|usage| usage.idle_since.is_some()));
+    let said = |what: &str| bench.get(job).events.iter().filter(|event| event.what == what).count();
+    assert_eq!((said("idle"), said("idle no more")), (1, 0));
+    until("the notice", || bench.read("notices").lines().any(|line| line == "idle"));
+    let charged = |state| {
+        let view = crate::account::bill(bench, &[]);
+        view.lines.iter().map(|line| line.sum(|of| of == state)).sum::<i64>()
+    };
+    until("the charge", || charged(State::HeldIdle) > 0);
+
+    machine.fake.describe(&four(""));
+    until("work", || usage().is_some_and(|usage| usage.idle_since.is_none()));
+    assert_eq!((said("idle"), said("idle no more")), (1, 1));
+    bench.cancel(job);
+    bench.ended(job);
+    let after = charged(State::HeldIdle);
+    assert_eq!(charged(State::HeldIdle), after, "it holds nothing any more");
 }

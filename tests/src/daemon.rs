@@ -88,6 +88,7 @@ fn run(state: &Path, files: &[&Path]) -> Result<(), Box<dyn Error>> {
         options.cluster = None;
         options.kernel_log = kernel_log.into();
         options.sample_every = Duration::from_millis(100);
+        options.idle_after = Duration::from_secs(2);
     }
     Ok(up(&options)?)
 }

@@ -21,6 +21,8 @@ pub use book::{Book, HOUR_MS};
 pub enum State {
     /// The ranks of a gang run, and their work counted in the end, or may still count.
     Running,
+    /// The ranks of a gang run, and no kernel has run on its devices for a while.
+    HeldIdle,
     /// The members of a gang are being prepared.
     Starting,
     /// The ranks of a gang were told to stop: they save their work and end.
@@ -46,8 +48,9 @@ pub enum State {
 }
 
 impl State {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Running,
+        Self::HeldIdle,
         Self::Starting,
         Self::Stopping,
         Self::LostToFailure,
@@ -66,6 +69,7 @@ impl State {
     pub const fn word(self) -> &'static str {
         match self {
             Self::Running => "running",
+            Self::HeldIdle => "held_idle",
             Self::Starting => "starting",
             Self::Stopping => "stopping",
             Self::LostToFailure => "lost_to_failure",
@@ -91,7 +95,12 @@ impl State {
     pub const fn is_held(self) -> bool {
         matches!(
             self,
-            Self::Running | Self::Starting | Self::Stopping | Self::LostToFailure | Self::LostToPreemption
+            Self::Running
+                | Self::HeldIdle
+                | Self::Starting
+                | Self::Stopping
+                | Self::LostToFailure
+                | Self::LostToPreemption
         )
     }
 }
@@ -160,7 +169,7 @@ pub struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holding {
     pub payer: Arc<Payer>,
-    /// [`State::Running`], `Starting`, `Stopping`, or `Reserved` for what is kept for the gang.
+    /// [`State::Running`], `HeldIdle`, `Starting`, `Stopping`, or `Reserved` for what is kept for the gang.
     pub state: State,
     pub slots: Vec<Held>,
     /// Why the gang stops, if the work since its last checkpoint is lost with it.

@@ -2,11 +2,11 @@
 //!
 //! Only the thread of the engine tells the clerk anything, so the order of tellings is that of the steps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use phalanx_model::{Change, Input, NodeName, Timestamp};
+use phalanx_model::{Change, GangId, Input, NodeName, Timestamp};
 use phalanx_shell::{Clerk, Engine};
 
 use crate::daemon::Daemon;
@@ -37,6 +37,11 @@ impl Accounting {
     /// After a step: what it may have changed.
     pub(crate) fn stepped(&self, now: Timestamp, facts: &[Input], changes: &[Change], engine: &Engine) {
         self.clerk().stepped(now, facts, changes, engine);
+    }
+
+    /// From now on these gangs do not use their devices. On the thread of the engine.
+    pub(crate) fn set_idle(&self, now: Timestamp, idle: BTreeSet<GangId>, engine: &Engine) {
+        self.clerk().set_idle(now, idle, engine);
     }
 
     /// What was charged since the last time.

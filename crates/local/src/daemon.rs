@@ -47,6 +47,7 @@ use crate::single_flight::SingleFlight;
 use crate::spot::Meter;
 use crate::threads;
 use crate::upkeep;
+use crate::usage::Usage;
 use crate::verbs::tell::MetricNames;
 use crate::views::{self, Map, Reasons};
 use crate::world::LocalWorld;
@@ -66,6 +67,8 @@ const SEGMENT_BYTES: u64 = 64 << 20;
 const KERNEL_LOG: &str = "/dev/kmsg";
 /// As DCGM's exporter is scraped by default in most clusters.
 const SAMPLE_EVERY: Duration = Duration::from_secs(15);
+/// Longer than a checkpoint is written or a data set is loaded, as a rule.
+const IDLE_AFTER: Duration = Duration::from_secs(15 * 60);
 
 /// How a daemon is to run.
 #[derive(Clone, Debug)]
@@ -87,6 +90,8 @@ pub struct UpOptions {
     pub kernel_log: PathBuf,
     /// How often devices are sampled.
     pub sample_every: Duration,
+    /// A gang on whose GPUs no kernel ran for so long is idle.
+    pub idle_after: Duration,
 }
 
 impl UpOptions {
@@ -103,6 +108,7 @@ impl UpOptions {
             metrics: None,
             kernel_log: PathBuf::from(KERNEL_LOG),
             sample_every: SAMPLE_EVERY,
+            idle_after: IDLE_AFTER,
         }
     }
 }
@@ -160,6 +166,8 @@ pub(crate) struct Daemon {
     pub(crate) access: Policy,
     pub(crate) closed: Closed,
     pub(crate) health: Health,
+    pub(crate) usage: Usage,
+    pub(crate) notifier: Notifier,
     pub(crate) is_root: bool,
     next_job: AtomicU64,
 }
@@ -211,11 +219,7 @@ impl Daemon {
 /// When it cannot start: another runs, the cluster file is wrong, the state cannot be read or written.
 pub fn up(options: &UpOptions) -> Result<(), UpError> {
     let paths = &options.paths;
-    // What the owners of jobs must reach is given away by mode, whatever the mask we were started with.
-    nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
-    make_dir(paths.root(), 0o755).map_err(at("make", paths.root()))?;
-    make_dir(&paths.jobs(), 0o711).map_err(at("make", paths.jobs()))?;
-    let _lock = lock(paths)?;
+    let _lock = take_state(paths)?;
     raise_file_limit();
     let stop_signals = block_stop_signals();
 
@@ -245,12 +249,13 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     let pending = pending_bytes(&recovered);
     let account = Accounting::new(std::mem::take(&mut cluster.list_prices), recorder.charged_until()?);
     let exe = shim_exe(options)?;
+    let notifier = notifier(options, exe.clone(), limits);
     let world = |_: Handle| LocalWorld {
         paths: paths.clone(),
         map: cluster.map.clone(),
         hands: tasks.clone(),
         recorder: recorder.clone(),
-        notifier: notifier(options, exe.clone(), limits),
+        notifier: notifier.clone(),
         meter: Meter::new(cluster.prices.clone(), records(&recovered)),
         pending: Arc::clone(&pending),
         epoch,
@@ -279,8 +284,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         waiting: BTreeSet::new(),
     };
     threads::vital("hands", move || hands.run(&todo)).map_err(no_thread)?;
-    let newest = [recovered_ids(&recovered), recorder.newest_id()?, newest_folder(paths)];
-    let next_job = newest.into_iter().max().unwrap_or(0) + 1;
+    let next_job = next_job(paths, &recovered, &recorder)?;
     let daemon = Arc::new(Daemon {
         paths: paths.clone(),
         map: Arc::new(cluster.map),
@@ -299,6 +303,8 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         unknown,
         access: Policy::of(&facts),
         health,
+        usage: Usage::new(millis(options.idle_after)),
+        notifier,
         is_root: nix::unistd::geteuid().is_root(),
         next_job: AtomicU64::new(next_job),
     });
@@ -315,6 +321,12 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     daemon.clock.keep(paths);
     info!(steps = pumped.steps, "stopped; jobs go on");
     Ok(())
+}
+
+/// A number that no job ever had.
+fn next_job(paths: &Paths, recovered: &Recovered, recorder: &Recorder) -> Result<u64, HistoryError> {
+    let newest = [recovered_ids(recovered), recorder.newest_id()?, newest_folder(paths)];
+    Ok(newest.into_iter().max().unwrap_or(0) + 1)
 }
 
 /// Everything that looks at the daemon's world from a thread of its own.
@@ -414,6 +426,15 @@ fn loss_of(paths: &Paths, recovered: &Recovered, recorder: &Recorder) -> Option<
     }
 }
 
+/// Makes the state folder and takes it for this daemon.
+fn take_state(paths: &Paths) -> Result<File, UpError> {
+    // What the owners of jobs must reach is given away by mode, whatever the mask we were started with.
+    nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
+    make_dir(paths.root(), 0o755).map_err(at("make", paths.root()))?;
+    make_dir(&paths.jobs(), 0o711).map_err(at("make", paths.jobs()))?;
+    lock(paths)
+}
+
 /// One daemon per state folder: the lock goes with the process.
 pub(crate) fn lock(paths: &Paths) -> Result<File, UpError> {
     let path = paths.lock();
@@ -465,6 +486,10 @@ fn stop_on(signals: SigSet, engine: Handle) -> io::Result<()> {
         engine.stop();
     };
     threads::vital("signals", waiting).map(drop)
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn no_thread(source: io::Error) -> UpError {

@@ -41,6 +41,7 @@ mod terminal;
 mod threads;
 mod unfit;
 mod upkeep;
+mod usage;
 mod user;
 mod verbs;
 mod views;

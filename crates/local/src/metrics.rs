@@ -186,7 +186,7 @@ impl Levels {
             }
         }
         self.warnings.set(i64::try_from(daemon.warnings().len()).unwrap_or(i64::MAX));
-        self.telemetry.refresh(&daemon.health);
+        self.telemetry.refresh(daemon);
         Some(())
     }
 }

@@ -58,7 +58,7 @@ pub(crate) struct Notice {
     pub(crate) owner: Owner,
     pub(crate) job: u64,
     pub(crate) name: String,
-    /// start, end or preemption
+    /// start, end, preemption or idle
     pub(crate) event: &'static str,
     pub(crate) detail: String,
     /// How it ended, at the end: the word and the exit code.

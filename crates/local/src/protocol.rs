@@ -368,6 +368,16 @@ pub struct ServiceView {
     pub is_set: bool,
 }
 
+/// What the GPUs of a gang do, by the last sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageView {
+    /// Of all of them.
+    pub busy_percent: u32,
+    /// Since when no kernel has run on any, if that is longer than the daemon was told to bear.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_since: Option<Timestamp>,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GangView {
     pub id: GangId,
@@ -387,6 +397,9 @@ pub struct GangView {
     pub attempt: u32,
     pub failures: u32,
     pub placement: Option<Placement>,
+    /// What its GPUs do, if that can be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<UsageView>,
     pub members: Vec<MemberView>,
     pub estimated_start: Option<Timestamp>,
     /// What is held for it while it waits.

@@ -282,6 +282,7 @@ fn gang(engine: &Engine, map: &Map, job: &Job, record: &GangRecord, full: bool) 
         attempt: record.attempt,
         failures: record.failures,
         placement: placement.cloned(),
+        usage: None,
         members: members.collect(),
         estimated_start: estimate.and_then(|r| r.estimated_start).map(|e| e.at),
         reserved: record.reserved.clone(),

@@ -24,18 +24,36 @@ pub struct Clerk {
     /// Until when the history has entries of an earlier run.
     charged_until: Option<Timestamp>,
     has_begun: bool,
+    /// Gangs that run and do not use their devices, as the world last said.
+    idle: BTreeSet<GangId>,
 }
 
 impl Clerk {
     /// `list_prices` are those of one device for an hour, in millionths; until `charged_until` an earlier run has charged.
     #[must_use]
     pub fn new(list_prices: BTreeMap<NodeName, u64>, charged_until: Option<Timestamp>) -> Self {
-        Self { book: Book::new(), list_prices, classes: BTreeSet::new(), charged_until, has_begun: false }
+        Self {
+            book: Book::new(),
+            list_prices,
+            classes: BTreeSet::new(),
+            charged_until,
+            has_begun: false,
+            idle: BTreeSet::new(),
+        }
     }
 
     /// What was charged since the last time.
     pub fn take_entries(&mut self, now: Timestamp) -> Vec<Entry> {
         self.book.take_entries(now)
+    }
+
+    /// From now on these gangs, as long as they run, do not use their devices, and others do.
+    pub fn set_idle(&mut self, now: Timestamp, idle: BTreeSet<GangId>, engine: &Engine) {
+        let before = std::mem::replace(&mut self.idle, idle);
+        let changed: Vec<GangId> = before.symmetric_difference(&self.idle).copied().collect();
+        for gang in changed {
+            self.look_at(now, gang, engine);
+        }
     }
 
     /// After a step: what it may have changed.
@@ -145,6 +163,7 @@ impl Clerk {
         let Some((placement, gang)) = placement.zip(job.gang_at(record.id.index)) else { return };
         let (state, loss) = match &record.phase {
             Phase::Starting { .. } => (State::Starting, None),
+            Phase::Running { .. } if self.idle.contains(&record.id) => (State::HeldIdle, None),
             Phase::Running { .. } => (State::Running, None),
             Phase::Stopping { cause, .. } => (State::Stopping, loss_of(cause)),
             Phase::Pending { .. } => (State::Reserved, None),

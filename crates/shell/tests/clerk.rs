@@ -109,6 +109,10 @@ impl Play {
         let pick = |random: &mut Random, living: &[MemberId]| {
             living.get(usize::try_from(random.below(living.len().max(1) as u64)).unwrap()).copied()
         };
+        if random.below(4) == 0 {
+            let idle = self.living.iter().map(|member| member.gang).filter(|_| random.below(2) == 0);
+            self.clerk.set_idle(self.now, idle.collect(), &self.engine);
+        }
         let fact = match random.below(13) {
             0..=3 => {
                 self.jobs += 1;
@@ -162,7 +166,7 @@ impl Play {
 
 #[test]
 fn every_device_is_charged_once_and_work_as_the_engine_counts_it() {
-    let (mut lost, mut saved) = (0, 0);
+    let (mut lost, mut saved, mut idle) = (0, 0, 0);
     for seed in 1..=SEEDS {
         let (mut play, mut random) = (Play::begin(), Random(seed * 0x9E37_79B9));
         let begun = play.now;
@@ -186,17 +190,22 @@ fn every_device_is_charged_once_and_work_as_the_engine_counts_it() {
                     _ => record.served.device_us,
                 })
                 .sum();
-            let is_work =
-                |state| matches!(state, State::Running | State::LostToFailure | State::LostToPreemption);
+            let is_work = |state| {
+                matches!(
+                    state,
+                    State::Running | State::HeldIdle | State::LostToFailure | State::LostToPreemption
+                )
+            };
             let charged = play.charged(job.id, is_work);
             assert_eq!(charged, i64::try_from(served).unwrap(), "seed {seed}, job {}", job.id);
             assert!(State::ALL.iter().all(|state| play.charged(job.id, |s| s == *state) >= 0), "seed {seed}");
             lost +=
                 play.charged(job.id, |state| matches!(state, State::LostToFailure | State::LostToPreemption));
             saved += play.charged(job.id, |state| state == State::Running);
+            idle += play.charged(job.id, |state| state == State::HeldIdle);
         }
     }
-    assert!(lost > 0 && saved > 0, "{lost} {saved}");
+    assert!(lost > 0 && saved > 0 && idle > 0, "{lost} {saved} {idle}");
 }
 
 /// The second try began in the step in which the first one failed, and the work of the first was lost with it.

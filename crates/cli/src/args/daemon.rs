@@ -34,6 +34,9 @@ pub(crate) struct Up {
     /// How often GPUs are sampled by NVML.
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = sample_every)]
     pub(crate) sample_every: Duration,
+    /// A job on whose GPUs no kernel ran for so long is idle: its owner hears so, and the account says it.
+    #[arg(long, value_name = "TIME", default_value = "15m", value_parser = idle_after)]
+    pub(crate) idle_after: Duration,
     #[command(flatten)]
     pub(crate) limits: Limits,
     #[command(flatten)]
@@ -88,10 +91,18 @@ pub(crate) struct Limits {
 const PIDS_MIN: u64 = 64;
 
 fn sample_every(text: &str) -> Result<Duration, String> {
-    let ns = parse_duration_ns(text).map_err(|e| e.to_string())?;
-    let every = Duration::from_nanos(ns);
-    let is_good = (Duration::from_secs(1)..=Duration::from_secs(3_600)).contains(&every);
-    if is_good { Ok(every) } else { Err("expected 1s to 1h".to_owned()) }
+    let is_good = |time: Duration| (1..=3_600).contains(&time.as_secs());
+    duration(text).and_then(|time| if is_good(time) { Ok(time) } else { Err("expected 1s to 1h".to_owned()) })
+}
+
+fn idle_after(text: &str) -> Result<Duration, String> {
+    let is_good = |time: Duration| (60..=30 * 24 * 3_600).contains(&time.as_secs());
+    duration(text)
+        .and_then(|time| if is_good(time) { Ok(time) } else { Err("expected 1m to 30d".to_owned()) })
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration_ns(text).map(Duration::from_nanos).map_err(|e| e.to_string())
 }
 
 fn pids(text: &str) -> Result<u64, String> {

@@ -39,8 +39,13 @@ pub(crate) fn page(page: &Page, view: &BillView, since: Timestamp) -> String {
     let headings: Vec<String> = view.by.iter().map(|by| by.word().to_uppercase()).collect();
     let mut headings: Vec<&str> = headings.iter().map(String::as_str).collect();
     headings.push(">GPU-HOURS");
+    let is_idle = |state| state == State::HeldIdle;
+    let has_idle = !has_state && view.lines.iter().any(|line| line.sum(is_idle) != 0);
     if !has_state {
         headings.extend([">RUNNING", ">LOST", ">STARTS, STOPS", ">UNUSED"]);
+    }
+    if has_idle {
+        headings.push(">HELD IDLE");
     }
     if is_priced {
         headings.push(">COST");
@@ -54,6 +59,10 @@ pub(crate) fn page(page: &Page, view: &BillView, since: Timestamp) -> String {
             let running = line.sum(|state| state == State::Running);
             let parts = [running, line.sum(is_lost), line.sum(is_overhead), line.sum(|s| !s.is_held())];
             cells.extend(parts.map(|us| if us == 0 { dim("-") } else { cell(hours(us)) }));
+        }
+        if has_idle {
+            let us = line.sum(is_idle);
+            cells.push(if us == 0 { dim("-") } else { cell(hours(us)) });
         }
         if is_priced {
             cells.push(cell(money(line.cost_micro)));

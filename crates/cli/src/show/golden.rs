@@ -53,6 +53,10 @@ fn ps() {
     same("ps", &jobs::list(&page(), &views::jobs(), true));
     same("ps-wide", &jobs::list(&wide(), &views::jobs(), true));
     same("ps-80", &jobs::list(&narrow(), &views::jobs(), true));
+    let mut idle = views::running();
+    let since = phalanx_local::protocol::UsageView { busy_percent: 0, idle_since: Some(views::ago(1_320)) };
+    idle.gangs[0].usage = Some(since);
+    same("ps-idle", &jobs::list(&page(), &[idle], true));
     same("ps-quiet", &jobs::list(&Page { quiet: true, ..page() }, &views::jobs(), true));
     let queue = |job: phalanx_local::protocol::JobView| phalanx_local::protocol::JobView {
         queue: if job.id.0 == 5 { "vision".to_owned() } else { job.queue },

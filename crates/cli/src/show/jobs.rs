@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
-use phalanx_local::protocol::{ArrayView, GangView, JobView};
+use phalanx_local::protocol::{ArrayView, GangView, JobView, UsageView};
 use phalanx_model::{Gang, Job, LaunchKind, Phase};
 
 use super::asked;
@@ -104,10 +104,23 @@ fn where_or_why(page: &Page, job: &JobView) -> String {
         _ if job.service.is_some() => replicas(job),
         _ if job.array.is_some() => tasks(page, job),
         ("pending", _) | (_, None) => reason(job),
-        (_, Some(placement)) => elastic(job) + &placed::short(placement, &Fleet::default()),
+        (_, Some(placement)) => {
+            let place = elastic(job) + &placed::short(placement, &Fleet::default());
+            let idle = job.gangs.iter().find_map(|gang| gang.usage?.idle_since);
+            let idle = idle.map(|since| format!("; GPUs idle {}", span(page.now.since(since))));
+            place + &idle.unwrap_or_default()
+        }
     };
     let evictions = job.gangs.iter().map(|gang| gang.evictions).sum();
     turn::times_preempted(page, evictions) + &clean(&text)
+}
+
+/// `87 % busy`, or how long they have been idle.
+fn used(page: &Page, usage: &UsageView) -> String {
+    match usage.idle_since {
+        Some(since) => format!("idle for {}: no kernel ran", span(page.now.since(since))),
+        None => format!("{} % busy", usage.busy_percent),
+    }
 }
 
 /// `4 of 2-8 members; ` of an elastic job, or nothing.
@@ -319,6 +332,9 @@ fn gang_text(page: &Page, gang: &GangView, asked: Option<(&Job, &Gang)>, fleet: 
     turn::of_gang(&mut text, page, gang, &Names::new());
     if let Some(predicted) = &gang.predicted {
         field(&mut text, page, "predicted", &clean(&predicted.sentence));
+    }
+    if let Some(usage) = &gang.usage {
+        field(&mut text, page, "GPUs", &used(page, usage));
     }
     if let Some(placement) = &gang.placement {
         field(&mut text, page, "placed", &placed::summary(placement));

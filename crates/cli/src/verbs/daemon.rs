@@ -40,7 +40,7 @@ pub(super) fn up(session: &Session, up: Up) -> Result<ExitCode, Failure> {
         nix::unistd::setsid().map_err(|e| Failure::internal(format!("cannot leave the terminal: {e}")))?;
     }
     begin_log(session, &up);
-    let Up { cluster, queues, found, limits, cgroup, metrics, kernel_log, sample_every, .. } = up;
+    let Up { cluster, queues, found, limits, cgroup, metrics, kernel_log, sample_every, idle_after, .. } = up;
     let (limits, isolation) = (limits.given(), cgroup.map_or(IsolationChoice::Best, IsolationChoice::In));
     let paths = session.paths.clone();
     let options = UpOptions {
@@ -52,6 +52,7 @@ pub(super) fn up(session: &Session, up: Up) -> Result<ExitCode, Failure> {
         metrics,
         kernel_log,
         sample_every,
+        idle_after,
         ..UpOptions::new(paths)
     };
     phalanx_local::daemon::up(&options).map_err(|e| failure(&e))?;
@@ -151,6 +152,7 @@ fn spawn(session: &Session, up: &Up, log: File) -> Result<Child, Failure> {
         std::path::absolute(&up.kernel_log).map_err(|e| Failure::file("find", &up.kernel_log, &e))?;
     command.arg("--kernel-log").arg(kernel_log);
     command.arg(format!("--sample-every={}ms", up.sample_every.as_millis()));
+    command.arg(format!("--idle-after={}ms", up.idle_after.as_millis()));
     for (flag, file) in [("--cluster", &up.cluster), ("--queues", &up.queues)] {
         if let Some(file) = file {
             command.arg(flag).arg(std::path::absolute(file).map_err(|e| Failure::file("find", file, &e))?);

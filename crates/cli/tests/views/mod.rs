@@ -76,6 +76,7 @@ fn gang_view(job: u64, size: u32, devices_per_member: u32) -> GangView {
         attempt: 1,
         failures: 0,
         placement: None,
+        usage: None,
         members: Vec::new(),
         estimated_start: None,
         reserved: None,
@@ -104,6 +105,7 @@ pub fn running() -> JobView {
         failures: 1,
         members: vec![member(0, "running", None), member(1, "exited", Some(0))],
         placement: Some(place.clone()),
+        usage: Some(UsageView { busy_percent: 87, idle_since: None }),
         predicted: Some(predicted(12_400, 8_100, 12_500_000_000)),
         ..gang_view(3, 2, 4)
     };

@@ -117,6 +117,12 @@ fn look(daemon: &Daemon, telemetry: Option<&mut Telemetry>) -> bool {
     if sampled.is_empty() && health.view(|grader| grader.report().is_empty()) {
         return daemon.engine.look(|_| ()).is_ok();
     }
+    if let Some(host) = &health.host
+        && !sampled.is_empty()
+        && !daemon.usage.sampled(daemon, &host.node, now, &sampled)
+    {
+        return false;
+    }
     let Ok(held) = daemon.engine.look(views::held) else { return false };
     let is_free = |node: &NodeName, device: Option<u32>| tenants(&held, node, device).is_empty();
     let change = |grader: &mut phalanx_health::Grader| {

@@ -8,7 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use crate::health::Health;
+use crate::daemon::Daemon;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfDevice {
@@ -55,10 +55,13 @@ const fn number(value: u64) -> f64 {
 pub(super) struct Telemetry {
     values: [OfDevices; VALUES.len()],
     graded: Family<OfGrade, Gauge>,
+    idle: Gauge,
 }
 
 impl Telemetry {
-    pub(super) fn refresh(&self, health: &Health) {
+    pub(super) fn refresh(&self, daemon: &Daemon) {
+        let health = &daemon.health;
+        self.idle.set(daemon.usage.idle_devices().into());
         self.values.iter().for_each(Family::clear);
         for sample in health.samples() {
             let of = OfDevice { node: sample.node.to_string(), device: sample.device };
@@ -81,6 +84,8 @@ impl Telemetry {
         for (family, (name, help, _)) in self.values.iter().zip(VALUES) {
             registry.register(name, help, family.clone());
         }
+        let help = "GPUs that jobs hold and on which no kernel ran for a while";
+        registry.register("devices_held_idle", help, self.idle.clone());
         let help = "Devices and nodes whose health is not ok, by grade";
         registry.register("unhealthy", help, self.graded.clone());
     }

@@ -1,0 +1,261 @@
+//! Which GPUs of jobs run kernels, by samples of the machine that is found.
+//!
+//! A gang is idle if none of its GPUs was busy for a time that the operator sets. A GPU whose use cannot be read (in MIG
+//! mode, shared by several gangs, or not sampled) is unknown, and its gang is then never idle.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use phalanx_model::show::span;
+use phalanx_model::{DeviceMask, GangId, GangRecord, JobId, NodeName, Phase, Timestamp, Vitals};
+use phalanx_shell::Engine;
+
+use crate::daemon::Daemon;
+use crate::notify::Notice;
+use crate::protocol::{EventView, JobView, UsageView};
+
+/// A GPU is busy above this: kernels ran in more than so much of the last sampling period of the driver. What a process
+/// does that only keeps its memory is 0 %.
+const BUSY_PERCENT: u32 = 5;
+
+/// What each gang does with the GPUs that it holds.
+#[derive(Debug)]
+pub(crate) struct Usage {
+    gangs: Mutex<BTreeMap<GangId, Used>>,
+    /// After this time without a kernel a gang is idle.
+    idle_after_ms: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Used {
+    attempt: u32,
+    devices: DeviceMask,
+    /// Of all of its GPUs in the last sample.
+    busy_percent: u32,
+    /// The last sample in which one was busy, or the first sample.
+    busy_at: Timestamp,
+    is_idle: bool,
+}
+
+/// What a gang holds on the machine, and nothing elsewhere.
+#[derive(Clone, Debug)]
+struct Holds {
+    gang: GangId,
+    attempt: u32,
+    devices: DeviceMask,
+    /// It has whole devices, and its ranks run.
+    is_readable: bool,
+}
+
+/// A gang became idle, or is idle no more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Turn {
+    gang: GangId,
+    /// How long it had been idle, if it is no more.
+    ended_after_ms: Option<u64>,
+}
+
+impl Usage {
+    pub(crate) const fn new(idle_after_ms: u64) -> Self {
+        Self { gangs: Mutex::new(BTreeMap::new()), idle_after_ms }
+    }
+
+    fn gangs(&self) -> MutexGuard<'_, BTreeMap<GangId, Used>> {
+        // What a panicking thread left are still samples.
+        self.gangs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes samples of all devices of the machine. `false`: the engine answers no more.
+    pub(crate) fn sampled(
+        &self,
+        daemon: &Daemon,
+        node: &NodeName,
+        now: Timestamp,
+        samples: &[(u32, Vitals)],
+    ) -> bool {
+        let name = node.clone();
+        let Ok(holds) = daemon.engine.look(move |engine| holds_on(engine, &name)) else { return false };
+        let busy: BTreeMap<u32, u32> =
+            samples.iter().filter_map(|(device, vitals)| Some((*device, vitals.busy_percent?))).collect();
+        let turns = self.count(now, &holds, &busy);
+        for turn in &turns {
+            self.tell(daemon, now, turn);
+        }
+        if turns.is_empty() {
+            return true;
+        }
+        let idle: BTreeSet<GangId> =
+            self.gangs().iter().filter(|(_, used)| used.is_idle).map(|(gang, _)| *gang).collect();
+        let account = daemon.account.clone();
+        daemon.engine.look(move |engine| account.set_idle(now, idle, engine)).is_ok()
+    }
+
+    /// Counts one round of samples.
+    fn count(&self, now: Timestamp, holds: &[Holds], busy: &BTreeMap<u32, u32>) -> Vec<Turn> {
+        let mut turns = Vec::new();
+        let mut gangs = self.gangs();
+        let mut before = std::mem::take(&mut *gangs);
+        for held in holds {
+            let known = before.remove(&held.gang);
+            let is_shared = holds
+                .iter()
+                .any(|other| other.gang != held.gang && !other.devices.and(held.devices).is_empty());
+            let of_each: Option<Vec<u32>> =
+                held.devices.iter().map(|device| busy.get(&device).copied()).collect();
+            let of_each = of_each.filter(|of_each| held.is_readable && !is_shared && !of_each.is_empty());
+            let Some(of_each) = of_each else {
+                turns.extend(known.filter(|used| used.is_idle).map(|used| ended(held.gang, &used, now)));
+                continue;
+            };
+            let is_same = |used: &Used| (used.attempt, used.devices) == (held.attempt, held.devices);
+            let (same, other): (Option<Used>, Option<Used>) = match known {
+                Some(used) if is_same(&used) => (Some(used), None),
+                other => (None, other),
+            };
+            turns.extend(other.filter(|used| used.is_idle).map(|used| ended(held.gang, &used, now)));
+            let sum: u64 = of_each.iter().map(|percent| u64::from(*percent)).sum();
+            let busy_percent = u32::try_from(sum / of_each.len() as u64).unwrap_or(100);
+            let is_busy = of_each.iter().any(|percent| *percent > BUSY_PERCENT);
+            let mut used = same.unwrap_or(Used {
+                attempt: held.attempt,
+                devices: held.devices,
+                busy_percent,
+                busy_at: now,
+                is_idle: false,
+            });
+            used.busy_percent = busy_percent;
+            if is_busy {
+                turns.extend(used.is_idle.then(|| ended(held.gang, &used, now)));
+                (used.busy_at, used.is_idle) = (now, false);
+            } else if !used.is_idle && now.since(used.busy_at) >= self.idle_after_ms {
+                used.is_idle = true;
+                turns.push(Turn { gang: held.gang, ended_after_ms: None });
+            }
+            gangs.insert(held.gang, used);
+        }
+        turns.extend(
+            before.into_iter().filter(|(_, used)| used.is_idle).map(|(g, used)| ended(g, &used, now)),
+        );
+        turns
+    }
+
+    fn tell(&self, daemon: &Daemon, now: Timestamp, turn: &Turn) {
+        let (what, detail) = match turn.ended_after_ms {
+            None => ("idle", format!("no kernel ran on its GPUs for {}", span(self.idle_after_ms))),
+            Some(ms) => ("idle no more", format!("after {}", span(ms))),
+        };
+        tracing::info!(gang = %turn.gang, detail, "a gang is {what}");
+        let is_idle = turn.ended_after_ms.is_none();
+        let view = EventView { at: now, what: what.to_owned(), detail: detail.clone(), record: None };
+        daemon.recorder.event(turn.gang.job, view);
+        if is_idle {
+            self.warn(daemon, turn.gang.job, detail);
+        }
+    }
+
+    /// Tells the owner, if the job says how.
+    fn warn(&self, daemon: &Daemon, job: JobId, detail: String) {
+        let asked = daemon.engine.look(move |engine| {
+            let job = engine.job(job)?;
+            let to = job.gangs.iter().find_map(|gang| gang.program.notify.clone())?;
+            let (owner, name) = (job.owner.clone(), job.name.to_string());
+            Some(Notice { to, owner, job: job.id.0, name, event: "idle", detail, ending: None })
+        });
+        if let Ok(Some(notice)) = asked
+            && !daemon.notifier.send(notice)
+        {
+            tracing::warn!(%job, "too many notices wait, the idle notice is dropped");
+        }
+    }
+
+    /// Adds to views of jobs what their GPUs do.
+    pub(crate) fn say(&self, jobs: &mut [JobView]) {
+        let gangs = self.gangs();
+        if gangs.is_empty() {
+            return;
+        }
+        for gang in jobs.iter_mut().flat_map(|job| &mut job.gangs) {
+            let used = gangs.get(&gang.id).filter(|used| used.attempt == gang.attempt);
+            gang.usage = used.map(|used| UsageView {
+                busy_percent: used.busy_percent,
+                idle_since: used.is_idle.then_some(used.busy_at),
+            });
+        }
+    }
+
+    /// GPUs of idle gangs.
+    pub(crate) fn idle_devices(&self) -> u32 {
+        self.gangs().values().filter(|used| used.is_idle).map(|used| used.devices.count()).sum()
+    }
+}
+
+fn ended(gang: GangId, used: &Used, now: Timestamp) -> Turn {
+    Turn { gang, ended_after_ms: Some(now.since(used.busy_at)) }
+}
+
+fn holds_on(engine: &Engine, node: &NodeName) -> Vec<Holds> {
+    let of_record = |record: &GangRecord| {
+        let held = record.held()?;
+        let is_here = held.slots.iter().all(|slot| slot.node == *node);
+        let devices = held.slots.iter().fold(DeviceMask::EMPTY, |all, slot| all.union(slot.devices));
+        let is_running = matches!(record.phase, Phase::Running { .. });
+        let is_whole = held.slots.iter().all(|slot| slot.part.is_none());
+        let is_readable = is_here && is_running && is_whole;
+        (!devices.is_empty()).then_some(Holds {
+            gang: record.id,
+            attempt: record.attempt,
+            devices,
+            is_readable,
+        })
+    };
+    engine.jobs().flat_map(|(_, records)| records.iter().filter_map(of_record)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: u64 = 60_000;
+
+    fn holds(job: u64, devices: &str) -> Holds {
+        let devices = devices.parse().unwrap();
+        Holds { gang: JobId(job).gang(0), attempt: 1, devices, is_readable: true }
+    }
+
+    /// Says who is idle after a round at a minute.
+    fn round(usage: &Usage, minute: u64, holds: &[Holds], busy: &[(u32, u32)]) -> Vec<(u64, bool)> {
+        let turns = usage.count(Timestamp(minute * MINUTE), holds, &busy.iter().copied().collect());
+        turns.iter().map(|turn| (turn.gang.job.0, turn.ended_after_ms.is_none())).collect()
+    }
+
+    #[test]
+    fn a_gang_is_idle_once_none_of_its_gpus_was_busy_for_the_time() {
+        let usage = Usage::new(15 * MINUTE);
+        let two = [holds(1, "0-1"), holds(2, "2")];
+        assert_eq!(round(&usage, 0, &two, &[(0, 90), (1, 0), (2, 0)]), []);
+        assert_eq!(round(&usage, 10, &two, &[(0, 0), (1, 6), (2, 5)]), [], "one of its GPUs is enough");
+        assert_eq!(round(&usage, 15, &two, &[(0, 0), (1, 0), (2, 5)]), [(2, true)]);
+        assert_eq!(round(&usage, 16, &two, &[(0, 0), (1, 0), (2, 5)]), [], "it is said once");
+        assert_eq!(usage.idle_devices(), 1);
+        assert_eq!(round(&usage, 25, &two, &[(0, 0), (1, 0), (2, 99)]), [(1, true), (2, false)]);
+        assert_eq!(round(&usage, 26, &two[1..], &[(2, 99)]), [(1, false)], "it ended");
+    }
+
+    #[test]
+    fn unknown_use_is_not_idle() {
+        let usage = Usage::new(15 * MINUTE);
+        let shared = [holds(1, "0"), holds(2, "0")];
+        let part = [Holds { is_readable: false, ..holds(3, "1") }];
+        for minute in [0, 20, 40] {
+            assert_eq!(round(&usage, minute, &shared, &[(0, 0)]), []);
+            assert_eq!(round(&usage, minute, &part, &[(1, 0)]), []);
+            assert_eq!(round(&usage, minute, &[holds(4, "2-3")], &[(2, 0)]), [], "one GPU says nothing");
+        }
+        // An attempt that starts anew may load for a while.
+        assert_eq!(round(&usage, 50, &[holds(5, "0")], &[(0, 0)]), []);
+        let again = [Holds { attempt: 2, ..holds(5, "0") }];
+        assert_eq!(round(&usage, 64, &again, &[(0, 0)]), []);
+        assert_eq!(round(&usage, 66, &again, &[(0, 0)]), []);
+        assert_eq!(round(&usage, 79, &again, &[(0, 0)]), [(5, true)]);
+    }
+}
