@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use crate::{DeviceMask, NodeName};
 
 /// How far a device or a node can be trusted, from best to worst.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Grade {
     #[default]
@@ -64,24 +64,31 @@ impl fmt::Display for Grade {
     }
 }
 
-/// Journals before the grades had words have a number: 0 is broken, 100 is healthy.
-impl<'de> Deserialize<'de> for Grade {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Written {
-            Number(u8),
-            Word(String),
-        }
-        match Written::deserialize(deserializer)? {
-            Written::Number(0) => Ok(Self::Broken),
-            Written::Number(1..100) => Ok(Self::Suspect),
-            Written::Number(_) => Ok(Self::Ok),
-            Written::Word(word) => {
-                let unknown = || serde::de::Error::custom(format!("unknown grade {word:?}"));
-                Self::of_word(&word).ok_or_else(unknown)
-            }
-        }
+/// In journals a grade is a number from 0, broken, to 100, ok, as it was before grades had words.
+mod number {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::Grade;
+
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+    pub(super) fn serialize<S: Serializer>(grade: &Grade, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u8(match grade {
+            Grade::Ok => 100,
+            Grade::Suspect => 75,
+            Grade::DrainAfterJob => 50,
+            Grade::DrainNow => 25,
+            Grade::Broken => 0,
+        })
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Grade, D::Error> {
+        Ok(match u8::deserialize(deserializer)? {
+            0..25 => Grade::Broken,
+            25..50 => Grade::DrainNow,
+            50..75 => Grade::DrainAfterJob,
+            75..100 => Grade::Suspect,
+            100.. => Grade::Ok,
+        })
     }
 }
 
@@ -91,6 +98,7 @@ pub struct Health {
     pub node: NodeName,
     /// Empty: the node itself.
     pub devices: DeviceMask,
+    #[serde(with = "number")]
     pub grade: Grade,
     /// The evidence, in words: `Xid 79, the GPU has fallen off the bus`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -185,14 +193,19 @@ mod tests {
     }
 
     #[test]
-    fn grades_are_words_and_numbers_of_old_journals_are_read() {
-        for grade in Grade::ALL {
-            let text = serde_json::to_string(&grade).unwrap();
-            assert_eq!(text, format!("\"{grade}\""));
-            assert_eq!(serde_json::from_str::<Grade>(&text).unwrap(), grade);
+    fn grades_are_words_and_numbers_in_journals() {
+        for (grade, number) in Grade::ALL.into_iter().zip([100, 75, 50, 25, 0]) {
+            assert_eq!(serde_json::to_string(&grade).unwrap(), format!("\"{grade}\""));
+            assert_eq!(Grade::of_word(grade.word()), Some(grade));
+            let fact = fact("2", grade);
+            let written = serde_json::to_value(&fact).unwrap();
+            assert_eq!(written["grade"], number);
+            assert_eq!(serde_json::from_value::<Health>(written).unwrap(), fact);
         }
-        let read = |text: &str| serde_json::from_str::<Grade>(text).map_err(|e| e.to_string());
-        assert_eq!([read("0"), read("60"), read("100")], [Grade::Broken, Grade::Suspect, Grade::Ok].map(Ok));
-        assert_eq!(read("\"fine\""), Err("unknown grade \"fine\"".to_owned()));
+        let read = |grade: u8| {
+            let text = format!("{{\"node\":\"a\",\"devices\":4,\"grade\":{grade}}}");
+            serde_json::from_str::<Health>(&text).unwrap().grade
+        };
+        assert_eq!([read(1), read(60), read(255)], [Grade::Broken, Grade::DrainAfterJob, Grade::Ok]);
     }
 }
