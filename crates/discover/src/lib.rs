@@ -26,6 +26,8 @@ pub mod nvml;
 pub mod objects;
 pub mod pcie;
 pub mod picture;
+#[cfg(not(target_family = "wasm"))]
+pub mod rdma;
 pub mod rocm;
 
 pub mod source;

@@ -57,6 +57,9 @@ pub(crate) struct Doctor {
     /// Take losses off the list once they were dealt with.
     #[arg(long, conflicts_with = "cut")]
     pub(crate) seen: bool,
+    /// Look at RDMA on this machine instead: modules, device files, rights, ports, and the path to GPUs.
+    #[arg(long, conflicts_with_all = ["cut", "seen"])]
+    pub(crate) rdma: bool,
 }
 
 /// Each is remembered: what is not given is as it was given last.
