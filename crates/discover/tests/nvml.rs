@@ -11,7 +11,7 @@ mod tree;
 use std::path::Path;
 
 use common::groups;
-use fake::{Fake, description};
+use fake::{Fake, MACHINES, description};
 use phalanx_discover::host::merge;
 use phalanx_discover::kfd::Kfd;
 use phalanx_discover::nvml::{self, Found, NvmlError};
@@ -19,15 +19,6 @@ use phalanx_discover::{Severity, check, shape};
 use phalanx_model::{LinkKind, Machine, Port};
 use proptest::prelude::*;
 use tree::Tree;
-
-const MACHINES: [&str; 6] = [
-    "h100-nvswitch-8.txt",
-    "h100-lost-nvlink-8.txt",
-    "gb200-tray-4.txt",
-    "a100-mig-4.txt",
-    "v100-old-driver-4.txt",
-    "a6000-bridged-3-of-4.txt",
-];
 
 fn read(name: &str) -> Option<Found> {
     let fake = Fake::new(&description(name))?;

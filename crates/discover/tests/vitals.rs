@@ -5,7 +5,7 @@
 #[path = "common/fake.rs"]
 mod fake;
 
-use fake::{Fake, description};
+use fake::{Fake, MACHINES, description};
 use phalanx_discover::nvml::vitals::Watch;
 use phalanx_discover::nvml::{self, NvmlError};
 use phalanx_model::{LinkVitals, RemappedRows, Throttle, Vitals};
@@ -235,14 +235,7 @@ fn a_device_in_mig_mode_has_no_utilisation_and_no_links() {
 
 #[test]
 fn samples_are_in_the_order_of_read() {
-    for name in [
-        "h100-nvswitch-8.txt",
-        "h100-lost-nvlink-8.txt",
-        "gb200-tray-4.txt",
-        "a100-mig-4.txt",
-        "v100-old-driver-4.txt",
-        "a6000-bridged-3-of-4.txt",
-    ] {
+    for name in MACHINES {
         let Some(fake) = Fake::new(&description(name)) else { return };
         let found = nvml::read(Some(&fake.library())).unwrap();
         let read: Vec<String> = found.devices.into_iter().filter_map(|device| device.pci_address).collect();

@@ -9,7 +9,7 @@ use phalanx_model::{JobUpdate, NodeName};
 
 use crate::daemon::Daemon;
 use crate::history::AuditRow;
-use crate::protocol::{AuditView, ClosedBy, HealthFinding, HealthReport, JobRef, NodeView, Verb};
+use crate::protocol::{AuditView, ClosedBy, HealthFinding, HealthReport, JobRef, NodeView, Verb, hardware};
 use crate::server::Peer;
 
 /// Characters of a target or a detail that are kept: job names and commands are the client's.
@@ -110,10 +110,6 @@ impl Act {
             Verb::Stop => other("down", "daemon", plain()),
         }
     }
-}
-
-fn hardware(node: &NodeName, device: Option<u32>) -> String {
-    device.map_or_else(|| format!("node {node}"), |device| format!("GPU {node}:{device}"))
 }
 
 /// Writes down what a peer did, or why it was refused.

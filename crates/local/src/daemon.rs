@@ -488,7 +488,7 @@ fn stop_on(signals: SigSet, engine: Handle) -> io::Result<()> {
     threads::vital("signals", waiting).map(drop)
 }
 
-fn millis(time: Duration) -> u64 {
+pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 

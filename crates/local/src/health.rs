@@ -53,7 +53,7 @@ pub(crate) struct Health {
     /// The machine that is found; declared devices have neither telemetry nor a kernel log.
     host: Option<Host>,
     samples: Mutex<BTreeMap<u32, (Timestamp, Vitals)>>,
-    /// What is looked at, and what cannot be.
+    /// What the daemon watches, and what it cannot watch.
     sources: Mutex<Sources>,
 }
 

@@ -31,6 +31,7 @@ pub use cluster::{
     WindowView,
 };
 pub use filter::JobFilter;
+pub(crate) use health::hardware;
 pub use health::{HealthFinding, HealthReport, HealthView, SampleView};
 pub use terminal::{ExecAsk, TerminalView};
 

@@ -39,7 +39,7 @@ struct Used {
 
 /// What a gang holds on the machine, and nothing elsewhere.
 #[derive(Clone, Debug)]
-struct Holds {
+pub(crate) struct Holds {
     gang: GangId,
     attempt: u32,
     devices: DeviceMask,
@@ -49,7 +49,7 @@ struct Holds {
 
 /// A gang became idle, or is idle no more.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Turn {
+struct IdleChange {
     gang: GangId,
     /// How long it had been idle, if it is no more.
     ended_after_ms: Option<u64>,
@@ -69,19 +69,17 @@ impl Usage {
     pub(crate) fn sampled(
         &self,
         daemon: &Daemon,
-        node: &NodeName,
         now: Timestamp,
+        holds: &[Holds],
         samples: &[(u32, Vitals)],
     ) -> bool {
-        let name = node.clone();
-        let Ok(holds) = daemon.engine.look(move |engine| holds_on(engine, &name)) else { return false };
         let busy: BTreeMap<u32, u32> =
             samples.iter().filter_map(|(device, vitals)| Some((*device, vitals.busy_percent?))).collect();
-        let turns = self.count(now, &holds, &busy);
-        for turn in &turns {
-            self.tell(daemon, now, turn);
+        let changes = self.count(now, holds, &busy);
+        for change in &changes {
+            self.tell(daemon, now, change);
         }
-        if turns.is_empty() {
+        if changes.is_empty() {
             return true;
         }
         let idle: BTreeSet<GangId> =
@@ -91,8 +89,8 @@ impl Usage {
     }
 
     /// Counts one round of samples.
-    fn count(&self, now: Timestamp, holds: &[Holds], busy: &BTreeMap<u32, u32>) -> Vec<Turn> {
-        let mut turns = Vec::new();
+    fn count(&self, now: Timestamp, holds: &[Holds], busy: &BTreeMap<u32, u32>) -> Vec<IdleChange> {
+        let mut changes = Vec::new();
         let mut gangs = self.gangs();
         let mut before = std::mem::take(&mut *gangs);
         for held in holds {
@@ -104,7 +102,7 @@ impl Usage {
                 held.devices.iter().map(|device| busy.get(&device).copied()).collect();
             let of_each = of_each.filter(|of_each| held.is_readable && !is_shared && !of_each.is_empty());
             let Some(of_each) = of_each else {
-                turns.extend(known.filter(|used| used.is_idle).map(|used| ended(held.gang, &used, now)));
+                changes.extend(known.filter(|used| used.is_idle).map(|used| ended(held.gang, &used, now)));
                 continue;
             };
             let is_same = |used: &Used| (used.attempt, used.devices) == (held.attempt, held.devices);
@@ -112,7 +110,7 @@ impl Usage {
                 Some(used) if is_same(&used) => (Some(used), None),
                 other => (None, other),
             };
-            turns.extend(other.filter(|used| used.is_idle).map(|used| ended(held.gang, &used, now)));
+            changes.extend(other.filter(|used| used.is_idle).map(|used| ended(held.gang, &used, now)));
             let sum: u64 = of_each.iter().map(|percent| u64::from(*percent)).sum();
             let busy_percent = u32::try_from(sum / of_each.len() as u64).unwrap_or(100);
             let is_busy = of_each.iter().any(|percent| *percent > BUSY_PERCENT);
@@ -125,31 +123,31 @@ impl Usage {
             });
             used.busy_percent = busy_percent;
             if is_busy {
-                turns.extend(used.is_idle.then(|| ended(held.gang, &used, now)));
+                changes.extend(used.is_idle.then(|| ended(held.gang, &used, now)));
                 (used.busy_at, used.is_idle) = (now, false);
             } else if !used.is_idle && now.since(used.busy_at) >= self.idle_after_ms {
                 used.is_idle = true;
-                turns.push(Turn { gang: held.gang, ended_after_ms: None });
+                changes.push(IdleChange { gang: held.gang, ended_after_ms: None });
             }
             gangs.insert(held.gang, used);
         }
-        turns.extend(
+        changes.extend(
             before.into_iter().filter(|(_, used)| used.is_idle).map(|(g, used)| ended(g, &used, now)),
         );
-        turns
+        changes
     }
 
-    fn tell(&self, daemon: &Daemon, now: Timestamp, turn: &Turn) {
-        let (what, detail) = match turn.ended_after_ms {
+    fn tell(&self, daemon: &Daemon, now: Timestamp, change: &IdleChange) {
+        let (what, detail) = match change.ended_after_ms {
             None => ("idle", format!("no kernel ran on its GPUs for {}", span(self.idle_after_ms))),
             Some(ms) => ("idle no more", format!("after {}", span(ms))),
         };
-        tracing::info!(gang = %turn.gang, detail, "a gang is {what}");
-        let is_idle = turn.ended_after_ms.is_none();
+        tracing::info!(gang = %change.gang, detail, "a gang is {what}");
+        let is_idle = change.ended_after_ms.is_none();
         let view = EventView { at: now, what: what.to_owned(), detail: detail.clone(), record: None };
-        daemon.recorder.event(turn.gang.job, view);
+        daemon.recorder.event(change.gang.job, view);
         if is_idle {
-            self.warn(daemon, turn.gang.job, detail);
+            self.warn(daemon, change.gang.job, detail);
         }
     }
 
@@ -189,11 +187,12 @@ impl Usage {
     }
 }
 
-fn ended(gang: GangId, used: &Used, now: Timestamp) -> Turn {
-    Turn { gang, ended_after_ms: Some(now.since(used.busy_at)) }
+fn ended(gang: GangId, used: &Used, now: Timestamp) -> IdleChange {
+    IdleChange { gang, ended_after_ms: Some(now.since(used.busy_at)) }
 }
 
-fn holds_on(engine: &Engine, node: &NodeName) -> Vec<Holds> {
+/// What gangs hold on the machine.
+pub(crate) fn holds_on(engine: &Engine, node: &NodeName) -> Vec<Holds> {
     let of_record = |record: &GangRecord| {
         let held = record.held()?;
         let is_here = held.slots.iter().all(|slot| slot.node == *node);
@@ -224,8 +223,8 @@ mod tests {
 
     /// Says who is idle after a round at a minute.
     fn round(usage: &Usage, minute: u64, holds: &[Holds], busy: &[(u32, u32)]) -> Vec<(u64, bool)> {
-        let turns = usage.count(Timestamp(minute * MINUTE), holds, &busy.iter().copied().collect());
-        turns.iter().map(|turn| (turn.gang.job.0, turn.ended_after_ms.is_none())).collect()
+        let changes = usage.count(Timestamp(minute * MINUTE), holds, &busy.iter().copied().collect());
+        changes.iter().map(|change| (change.gang.job.0, change.ended_after_ms.is_none())).collect()
     }
 
     #[test]

@@ -57,6 +57,16 @@ impl Fake {
     }
 }
 
+/// Machines of fixtures/live, each of another kind.
+pub(crate) const MACHINES: [&str; 6] = [
+    "h100-nvswitch-8.txt",
+    "h100-lost-nvlink-8.txt",
+    "gb200-tray-4.txt",
+    "a100-mig-4.txt",
+    "v100-old-driver-4.txt",
+    "a6000-bridged-3-of-4.txt",
+];
+
 /// A machine of fixtures/live.
 pub(crate) fn description(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/live").join(name);

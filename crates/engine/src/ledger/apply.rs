@@ -54,7 +54,7 @@ impl Ledger {
             }
             Input::DrainRequested { node } => {
                 self.set_admin(node, Admin::Draining, out);
-                self.displace_from(node, &format!("node {node} is drained"), None, out);
+                self.displace_from(node, None, &format!("node {node} is drained"), None, out);
             }
             Input::JobSubmitted { job } => self.submit(job, out),
             Input::JobObserved { job, gangs } => self.observe_job(job, gangs, out),

@@ -172,6 +172,7 @@ impl Ledger {
         self.set_admin(node, Admin::Draining, out);
         self.displace_from(
             node,
+            None,
             &format!("node {node} is being reclaimed by its provider"),
             Some(*ends_at),
             out,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use phalanx_model::{
     Admin, DeviceMask, Exit, FailureClass, ForeignUse, GangId, GangRecord, JobId, Leave, Node, NodeName,
-    Outcome, Timestamp,
+    Outcome, Slot, Timestamp,
 };
 
 use super::apply::refuse;
@@ -146,7 +146,7 @@ impl Ledger {
         self.noted.forget_notice(node);
         // Processes on the node are gone with it.
         let exit = Exit::failed(FailureClass::Node, "the node was removed");
-        for (gang, ranks) in self.ranks_on(node) {
+        for (gang, ranks) in self.ranks_on(node, None) {
             for rank in ranks {
                 self.member_exited(gang, rank, &exit, out);
             }
@@ -154,25 +154,27 @@ impl Ledger {
         self.redraw();
     }
 
-    /// Tells the gangs on a node to leave, and be gone by a time if there is one.
+    /// Tells the gangs on a node, or on some of its devices, to leave, and be gone by a time if there is one.
     pub(super) fn displace_from(
         &mut self,
         node: &NodeName,
+        devices: Option<DeviceMask>,
         detail: &str,
         until: Option<Timestamp>,
         out: &mut Outcome,
     ) {
-        for (gang, _) in self.ranks_on(node) {
+        for (gang, _) in self.ranks_on(node, devices) {
             self.displace(gang, Leave { detail: detail.to_owned(), until }, out);
         }
     }
 
-    /// The gangs that hold capacity on a node, with their ranks there.
-    pub(super) fn ranks_on(&self, node: &NodeName) -> Vec<(GangId, Vec<u32>)> {
+    /// The gangs that hold capacity on a node, or devices of it if some are named, with their ranks there.
+    fn ranks_on(&self, node: &NodeName, devices: Option<DeviceMask>) -> Vec<(GangId, Vec<u32>)> {
         let ranks = |gang: GangId| -> Vec<u32> {
             let held = self.record(gang).and_then(GangRecord::held);
             let slots = held.iter().flat_map(|held| &held.slots);
-            slots.filter(|slot| slot.node == *node).map(|slot| slot.rank).collect()
+            let is_on = |slot: &&Slot| devices.is_none_or(|devices| !slot.devices.and(devices).is_empty());
+            slots.filter(|slot| slot.node == *node).filter(is_on).map(|slot| slot.rank).collect()
         };
         let Some(at) = self.tree.index_of(node).and_then(|at| u32::try_from(at).ok()) else {
             return Vec::new();

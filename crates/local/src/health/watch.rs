@@ -15,7 +15,8 @@ use phalanx_node::kernel_log::{KernelLog, Xid};
 use tracing::warn;
 
 use super::{Health, Host, tenants};
-use crate::daemon::{Daemon, UpOptions};
+use crate::daemon::{Daemon, UpOptions, millis};
+use crate::usage;
 use crate::views;
 
 /// How often the kernel log is read.
@@ -68,9 +69,7 @@ fn telemetry(health: &Health, host: &Host, every: Duration) -> Option<Telemetry>
     let mut sources = health.sources.lock().unwrap_or_else(PoisonError::into_inner);
     match Watch::open(None) {
         Ok(watch) => {
-            sources
-                .open
-                .push(format!("NVML every {}", span(u64::try_from(every.as_millis()).unwrap_or(u64::MAX))));
+            sources.open.push(format!("NVML every {}", span(millis(every))));
             Some(Telemetry { host: host.clone(), watch })
         }
         // A machine without NVIDIA's driver has nothing to miss.
@@ -117,13 +116,15 @@ fn look(daemon: &Daemon, telemetry: Option<&mut Telemetry>) -> bool {
     if sampled.is_empty() && health.view(|grader| grader.report().is_empty()) {
         return daemon.engine.look(|_| ()).is_ok();
     }
-    if let Some(host) = &health.host
-        && !sampled.is_empty()
-        && !daemon.usage.sampled(daemon, &host.node, now, &sampled)
-    {
+    let node = health.host.as_ref().map(|host| host.node.clone());
+    let asked = daemon.engine.look(move |engine| {
+        let holds = node.map_or_else(Vec::new, |node| usage::holds_on(engine, &node));
+        (views::held(engine), holds)
+    });
+    let Ok((held, holds)) = asked else { return false };
+    if !sampled.is_empty() && !daemon.usage.sampled(daemon, now, &holds, &sampled) {
         return false;
     }
-    let Ok(held) = daemon.engine.look(views::held) else { return false };
     let is_free = |node: &NodeName, device: Option<u32>| tenants(&held, node, device).is_empty();
     let change = |grader: &mut phalanx_health::Grader| {
         for (device, vitals) in sampled {

@@ -16,6 +16,11 @@ pub struct HealthReport {
     pub reason: String,
 }
 
+/// `GPU gpu-1:3`, or `node gpu-1` for the node itself.
+pub(crate) fn hardware(node: &NodeName, device: Option<u32>) -> String {
+    device.map_or_else(|| format!("node {node}"), |device| format!("GPU {node}:{device}"))
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HealthFinding {
@@ -33,9 +38,9 @@ pub struct HealthView {
     pub samples: Vec<SampleView>,
     /// Of the nodes that are asked for.
     pub devices: u32,
-    /// What is looked at: `NVML, every 15 s`.
+    /// What the daemon watches: `NVML every 15s`.
     pub sources: Vec<String>,
-    /// What cannot be looked at, and why.
+    /// What the daemon cannot watch, and why.
     pub missing: Vec<String>,
     /// Why the circuit breaker holds grades, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]

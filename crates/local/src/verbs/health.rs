@@ -5,7 +5,7 @@ use phalanx_model::NodeName;
 
 use super::{Failure, nodes, operator, refuse};
 use crate::daemon::Daemon;
-use crate::protocol::{Answer, ErrorCode, HealthFinding, HealthReport, HealthView};
+use crate::protocol::{Answer, ErrorCode, HealthFinding, HealthReport, HealthView, hardware};
 use crate::server::Peer;
 
 pub(super) fn show(daemon: &Daemon, node: Option<&NodeName>) -> Result<Answer, Failure> {
@@ -43,7 +43,7 @@ pub(super) fn report(daemon: &Daemon, peer: &Peer, report: HealthReport) -> Resu
     let grade = line.as_ref().map(|line| line.grade).unwrap_or_default();
     let held = line.and_then(|line| line.held);
     let held = held.map_or_else(String::new, |held| format!(", and {held} is held by the circuit breaker"));
-    Ok(Answer::Done { detail: format!("{} is graded {grade}{held}", name(&node, device)) })
+    Ok(Answer::Done { detail: format!("{} is graded {grade}{held}", hardware(&node, device)) })
 }
 
 pub(super) fn clear(
@@ -56,7 +56,7 @@ pub(super) fn clear(
     known(daemon, node, device)?;
     let cleared = daemon.health.clear(daemon, node, device, &peer.owner.name);
     cleared.map_err(|why| refuse(ErrorCode::BadRequest, why, "`phalanx health` lists what is not ok"))?;
-    Ok(Answer::Done { detail: format!("{} is no longer closed by its health", name(node, device)) })
+    Ok(Answer::Done { detail: format!("{} is no longer closed by its health", hardware(node, device)) })
 }
 
 fn known(daemon: &Daemon, node: &NodeName, device: Option<u32>) -> Result<(), Failure> {
@@ -74,8 +74,4 @@ fn known(daemon: &Daemon, node: &NodeName, device: Option<u32>) -> Result<(), Fa
         count => format!("its GPUs are 0 to {}", count - 1),
     };
     Err(refuse(ErrorCode::NotFound, format!("node {node} has no GPU {device}"), hint))
-}
-
-fn name(node: &NodeName, device: Option<u32>) -> String {
-    device.map_or_else(|| format!("node {node}"), |device| format!("GPU {node}:{device}"))
 }
