@@ -313,6 +313,7 @@ int nvmlDeviceGetUtilizationRates(handle h, struct rates *to) { return vital_32(
 int nvmlDeviceGetTemperature(handle h, int sensor, unsigned *to) {
     return sensor ? INVALID : vital_32(h, to, "temperature", 0);
 }
+int nvmlDeviceGetPersistenceMode(handle h, unsigned *to) { return vital_32(h, to, "persistence", 0); }
 int nvmlDeviceGetPowerUsage(handle h, unsigned *to) { return vital_32(h, to, "power", 0); }
 int nvmlDeviceGetTotalEnergyConsumption(handle h, unsigned long long *to) { return vital(h, to, "energy", 0); }
 int nvmlDeviceGetClockInfo(handle h, int clock, unsigned *to) { return clock == 1 ? vital_32(h, to, "sm", 0) : INVALID; }

@@ -114,6 +114,28 @@ fn an_open_library_gives_new_values() {
     }
 }
 
+/// The driver counts whoever has the library open as a client: no device could be reset, and no driver be replaced.
+#[test]
+fn the_library_is_closed_between_samples_where_the_driver_stays_loaded() {
+    let persistent = |modes: [&str; 2]| {
+        with(&format!(
+            "{WORKING}gpu0 vitals persistence={}\ngpu1 vitals persistence={}\n",
+            modes[0], modes[1]
+        ))
+    };
+    let Some(fake) = Fake::new(&persistent(["1", "1"])) else { return };
+    let library = fake.library().display().to_string();
+    let is_open = || std::fs::read_to_string("/proc/self/maps").unwrap().contains(&library);
+    let mut watch = Watch::open(Some(&fake.library())).unwrap();
+    for (modes, stays_open) in
+        [(["1", "1"], false), (["1", "0"], true), (["1", "!3"], false), (["!3", "!3"], true)]
+    {
+        fake.describe(&persistent(modes));
+        assert_eq!(watch.sample()[0].busy_percent, Some(97));
+        assert_eq!(is_open(), stays_open, "{modes:?}");
+    }
+}
+
 #[test]
 fn values_that_are_not_supported_or_fail_are_none() {
     let Some(fake) = Fake::new(&with("")) else { return };

@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 use nvml_wrapper::Nvml;
 use phalanx_model::Vitals;
 
-use super::ask::vitals::{Sampled, bus_ids, sample};
+use super::ask::vitals::{Sampled, bus_ids, sample, stays_loaded};
 use super::{LIBRARY, NvmlError, open, pci_address, why};
 
-/// The library, kept open between samples, because opening it takes tens of milliseconds.
+/// Samples of all devices.
 ///
 /// While the library is open, the driver counts this process as a client: the driver cannot be unloaded, nor a
-/// device be reset. [`Watch::close`] ends that until the next sample.
+/// device be reset. So the library is closed between samples where the driver stays loaded without it (persistence
+/// mode, which `nvidia-persistenced` sets). Elsewhere the last client that leaves unloads the driver's state of a device,
+/// and to open it again takes seconds: there the library stays open, and [`Watch::close`] closes it until the next sample.
 #[derive(Debug)]
 pub struct Watch {
     library: PathBuf,
@@ -55,7 +57,7 @@ impl Watch {
     /// Blocks as long as the driver takes to answer, which a driver in trouble can stretch to seconds.
     pub fn sample(&mut self) -> Vec<Vitals> {
         let sampled = self.sample_all();
-        if sampled.is_none() {
+        if sampled.is_none() || self.nvml.as_ref().is_some_and(|nvml| stays_loaded(nvml, &self.bus_ids)) {
             self.close();
         }
         sampled.unwrap_or_else(|| self.bus_ids.iter().map(|_| lost()).collect())

@@ -54,6 +54,20 @@ pub(in crate::nvml) fn bus_ids(nvml: &Nvml) -> Answer<Vec<String>> {
     Ok((0..count.min(DEVICES_PER_NODE_MAX)).map(bus_id).filter_map(Answer::ok).collect())
 }
 
+/// Whether the driver keeps its state of these devices while no process has the library open (persistence mode).
+pub(in crate::nvml) fn stays_loaded(nvml: &Nvml, bus_ids: &[String]) -> bool {
+    let lib = nvml.lib();
+    let is_persistent = |bus_id: &String| {
+        let bus_id = CString::new(bus_id.as_str()).map_err(|_| NOT_FOUND)?;
+        let handle =
+            ask(&lib.nvmlDeviceGetHandleByPciBusId_v2, null(), |f, to| unsafe { f(bus_id.as_ptr(), to) })?;
+        ask(&lib.nvmlDeviceGetPersistenceMode, 0, |f, to| unsafe { f(handle, to) })
+    };
+    // A device that does not answer says nothing of the others.
+    let mut known = bus_ids.iter().filter_map(|bus_id| is_persistent(bus_id).ok()).peekable();
+    known.peek().is_some() && known.all(|mode| mode == ENABLED)
+}
+
 /// Samples the device at this address.
 pub(in crate::nvml) fn sample(nvml: &Nvml, bus_id: &str) -> Sampled {
     let lib = nvml.lib();
