@@ -48,7 +48,12 @@ fn room_with(state: &State, policy: &Policy, also: Option<(&NodeName, Option<u32
             closed += devices.count() as u64;
         }
     }
+    Room { closed, limit: limit(all, policy), all }
+}
+
+/// How many of all devices automation may close.
+pub(crate) fn limit(all: u64, policy: &Policy) -> u64 {
     let share = all.saturating_mul(u64::from(policy.max_share_percent)) / 100;
-    let limit = share.max(u64::from(policy.small_devices).min(all / 2)).max(1);
-    Room { closed, limit, all }
+    let is_off = policy.max_share_percent == 0 && policy.small_devices == 0;
+    share.max(u64::from(policy.small_devices).min(all / 2)).max(u64::from(!is_off))
 }

@@ -32,6 +32,10 @@ impl Grader {
         Self { policy, state }
     }
 
+    pub(crate) const fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
     /// What to keep over a restart.
     #[must_use]
     pub fn state(&self) -> &State {

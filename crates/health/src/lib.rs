@@ -5,21 +5,25 @@
 //! a repair or by a person. Automation closes a limited share of the devices. The grader reads no clock: equal calls give
 //! equal grades.
 
+mod admission;
 mod breaker;
 mod evidence;
 mod grader;
 mod lemon;
 mod policy;
 mod report;
+mod restart;
 mod state;
 mod subject;
 mod vitals;
 pub mod xid;
 
+pub use admission::{Admission, Closing};
 pub use evidence::{Evidence, Seen};
 pub use grader::Grader;
 pub use policy::Policy;
 pub use report::{Line, Next};
+pub use restart::{Kept, Machine};
 pub use state::State;
 pub use xid::{Action, Repair};
 

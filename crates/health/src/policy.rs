@@ -45,8 +45,8 @@ pub struct Policy {
     /// Automation closes at most this share of all devices. 20 %: several times the hot spares of a large cluster (0.9
     /// to 2.9 %); more at once is an error of the driver, the network or this table.
     pub max_share_percent: u32,
-    /// In a small cluster automation may close so many, though no more than half, and one in any case. 8: the devices
-    /// of one usual node.
+    /// In a small cluster automation may close so many, though no more than half, and one in any case, unless this and
+    /// the share are 0. 8: the devices of one usual node.
     pub small_devices: u32,
     /// A device is lost after this many samples in a row. 2: one sample may fall into a reset.
     pub lost_samples: u32,

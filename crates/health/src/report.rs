@@ -18,6 +18,9 @@ pub struct Line {
     pub grade: Grade,
     /// The grade that it would have without the circuit breaker.
     pub held: Option<Grade>,
+    /// Automation alone closes it, and neither people nor a loss do.
+    #[serde(default)]
+    pub is_automatic: bool,
     /// Since when it has the grade.
     pub since: Timestamp,
     pub detail: String,
@@ -71,6 +74,7 @@ pub(crate) fn line(node: &NodeName, device: Option<u32>, of: &Subject, policy: &
         device,
         grade: of.grade(),
         held: of.held(),
+        is_automatic: of.is_automatic(),
         since: of.since,
         detail: of.detail().to_owned(),
         repair: of.repair(policy),

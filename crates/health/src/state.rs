@@ -23,6 +23,15 @@ pub struct State {
     pub(crate) failed: BTreeMap<JobId, Place>,
 }
 
+impl State {
+    /// How many devices a node has; 0 if it is unknown.
+    #[must_use]
+    pub fn devices(&self, node: &NodeName) -> u32 {
+        let devices = self.nodes.get(node).map_or(0, |of| of.devices.len());
+        u32::try_from(devices).unwrap_or(u32::MAX)
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Node {
     /// Of the devices.

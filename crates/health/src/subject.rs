@@ -85,6 +85,11 @@ impl Subject {
         is_held.then_some(automatic)
     }
 
+    /// Whether automation alone closes it.
+    pub(crate) fn is_automatic(&self) -> bool {
+        self.grade().is_closed() && self.closing().all(|finding| !finding.kind.is_exempt())
+    }
+
     /// The findings that close it, or would.
     pub(crate) fn closing(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|finding| finding.wants.is_closed())

@@ -13,7 +13,7 @@ use phalanx_model::show::span;
 use tracing::warn;
 
 use crate::Paths;
-use crate::file::replace;
+use phalanx_node::file::replace;
 
 const NS_PER_MS: i64 = 1_000_000;
 /// A time limit may be wrong by this part of it, while the daemon's time follows the wall clock.

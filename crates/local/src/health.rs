@@ -11,16 +11,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use phalanx_health::{Evidence, Grader, Policy, State};
-use phalanx_model::{DeviceMask, Health as Fact, Input, JobId, Node, NodeName, Timestamp, Vitals};
+use phalanx_health::{Evidence, Grader, Kept, Machine, Policy};
+use phalanx_model::{Health as Fact, Input, JobId, Node, NodeName, Timestamp, Vitals};
+use phalanx_node::file;
 use phalanx_node::kernel_log;
-use serde::{Deserialize, Serialize};
+use phalanx_node::telemetry::Slots;
 use tracing::{info, warn};
 
 use crate::Paths;
 use crate::cluster::Cluster;
 use crate::daemon::Daemon;
-use crate::file;
 use crate::losses;
 use crate::protocol::{HeldView, SampleView};
 use crate::views;
@@ -32,17 +32,6 @@ pub(crate) use watch::start;
 pub struct PolicyError {
     path: PathBuf,
     why: String,
-}
-
-/// The file of the state folder.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Kept {
-    /// Another boot than the last one: devices were reset meanwhile.
-    boot_id: Option<String>,
-    /// Of the machine that is found, by device: another device may be in a slot after a repair.
-    uuids: Vec<String>,
-    state: State,
 }
 
 /// What is known of the health of the cluster.
@@ -61,11 +50,9 @@ pub(crate) struct Health {
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
     pub(crate) node: NodeName,
+    slots: Slots,
     /// By device.
-    addresses: Vec<Option<String>>,
     uuids: Vec<String>,
-    /// Devices that did not answer at the start.
-    absent: DeviceMask,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -95,21 +82,19 @@ impl Health {
             );
             None
         });
-        let (last_boot, last_uuids) =
-            kept.as_ref().map_or((boot_id.clone(), Vec::new()), |k| (k.boot_id.clone(), k.uuids.clone()));
-        let has_state = kept.is_some();
-        let mut grader = match kept {
-            Some(kept) => Grader::resume(policy, kept.state),
+        let mut grader = match &kept {
+            Some(kept) => Grader::resume(policy, kept.state.clone()),
             None => Grader::new(policy),
         };
         grader.set_nodes(cluster.nodes.iter().map(|node| {
             (node.name.clone(), node.machine.devices.iter().map(|device| device.model.clone()).collect())
         }));
-        if !has_state {
+        if kept.is_none() {
             known.for_each(|node| adopt(&mut grader, node, now));
         }
         if let Some(host) = &host {
-            host.begin(&mut grader, now, &last_uuids, last_boot != boot_id);
+            let last = kept.as_ref().map(|kept| (kept.boot_id.as_deref(), &*kept.uuids));
+            host.begin(&mut grader, now, boot_id.as_deref(), last);
         }
         let health = Self {
             grader: Mutex::new(grader),
@@ -212,36 +197,25 @@ impl Host {
     fn of(node: &Node, cluster: &Cluster) -> Self {
         Self {
             node: node.name.clone(),
-            addresses: node.machine.devices.iter().map(|device| device.pci_address.clone()).collect(),
+            slots: Slots {
+                addresses: node.machine.devices.iter().map(|device| device.pci_address.clone()).collect(),
+                absent: cluster.absent,
+            },
             uuids: node.uuids.clone(),
-            absent: cluster.absent,
         }
     }
 
-    /// What a start shows: a reboot, other devices in the slots, devices that do not answer.
-    fn begin(&self, grader: &mut Grader, now: Timestamp, last_uuids: &[String], has_booted: bool) {
-        if has_booted {
-            grader.rebooted(now, &self.node);
+    fn begin(
+        &self,
+        grader: &mut Grader,
+        now: Timestamp,
+        boot_id: Option<&str>,
+        last: Option<(Option<&str>, &[String])>,
+    ) {
+        let machine = Machine { node: &self.node, boot_id, uuids: &self.uuids, absent: self.slots.absent };
+        for device in grader.started(now, &machine, last) {
+            info!(node = %self.node, device, "another device is in this place");
         }
-        for ((index, uuid), last) in (0_u32..).zip(&self.uuids).zip(last_uuids) {
-            let is_other = !uuid.is_empty() && !last.is_empty() && uuid != last;
-            if is_other && grader.clear(now, &self.node, Some(index), "another device").is_ok() {
-                info!(node = %self.node, device = index, uuid, "another device is in this place");
-            }
-        }
-        for index in self.absent.iter() {
-            // Discovery asked as well: no second sample is needed, and no gang may start there meanwhile.
-            for at in [now, now.plus(1)] {
-                let lost = Box::new(Vitals { is_lost: true, ..Vitals::default() });
-                grader.observe(at, &self.node, Some(index), &[], Evidence::Vitals(lost));
-            }
-        }
-    }
-
-    /// The number of the device at an address.
-    fn device(&self, address: &str) -> Option<u32> {
-        let at = self.addresses.iter().position(|known| known.as_deref() == Some(address))?;
-        u32::try_from(at).ok()
     }
 }
 

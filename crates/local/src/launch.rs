@@ -14,11 +14,11 @@ use phalanx_node::{IsolationChoice, MemberSpec, Secret, THIS_PROGRAM};
 
 use crate::Paths;
 use crate::env::{Attempt, CHECKPOINTED, launcher};
-use crate::file;
 use crate::limits::Limits;
 use crate::share::{self, RankLimits};
 use crate::terminal;
 use crate::user::Account;
+use phalanx_node::file;
 
 /// What a rank leaves behind when it ends gets SIGTERM, and this long to go.
 const LEFTOVER_GRACE_MS: u64 = 2_000;

@@ -16,7 +16,6 @@ pub mod daemon;
 pub mod daemon_log;
 pub mod doctor;
 mod env;
-mod file;
 mod hands;
 mod health;
 pub mod history;

@@ -10,7 +10,7 @@ use phalanx_model::JobId;
 use serde::{Deserialize, Serialize};
 
 use crate::Paths;
-use crate::file::replace;
+use phalanx_node::file::replace;
 
 /// Limits that an operator may set. They are remembered in `limits.json` of the state folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

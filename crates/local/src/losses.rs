@@ -8,7 +8,7 @@ use phalanx_shell::unix_now;
 use tracing::warn;
 
 use crate::Paths;
-use crate::file::replace;
+use phalanx_node::file::replace;
 
 /// Losses that are kept; older ones are dropped.
 const KEPT_MAX: usize = 50;

@@ -7,6 +7,7 @@
 //! user may have run is [`confined`]. Faults of devices that the kernel log reports are [`kernel_log`].
 
 pub mod confined;
+pub mod file;
 pub mod isolation;
 pub mod kernel_log;
 pub mod member;
@@ -16,6 +17,7 @@ pub mod protocol;
 mod ready;
 pub mod shim;
 mod sys;
+pub mod telemetry;
 pub mod terminal;
 
 /// Discovery, for worlds that read machines.

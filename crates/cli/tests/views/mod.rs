@@ -301,6 +301,7 @@ pub fn health() -> HealthView {
         device,
         grade,
         held: None,
+        is_automatic: false,
         since: ago(5),
         detail: detail.to_owned(),
         repair: Repair::None,

@@ -33,7 +33,10 @@ impl Ledger {
         let mut observed = Cow::Borrowed(node);
         let health = self.nodes.get(&node.name).map(|known| &known.health);
         if let Some(health) = health.filter(|health| node.health.is_ok() && !health.is_ok()) {
-            observed.to_mut().health = health.clone();
+            let observed = observed.to_mut();
+            observed.health = health.clone();
+            let there = observed.machine.device_mask();
+            observed.health.devices.retain(|device, _| there.contains(*device));
         }
         if node.admin == Admin::Open && self.noted.is_noticed(&node.name) {
             observed.to_mut().admin = Admin::Draining;

@@ -7,11 +7,10 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use phalanx_health::Evidence;
+use phalanx_model::NodeName;
 use phalanx_model::show::span;
-use phalanx_model::{NodeName, Vitals};
-use phalanx_node::discover::nvml::NvmlError;
-use phalanx_node::discover::nvml::vitals::Watch;
 use phalanx_node::kernel_log::{KernelLog, Xid};
+use phalanx_node::telemetry::Telemetry;
 use tracing::warn;
 
 use super::{Health, Host, tenants};
@@ -59,51 +58,16 @@ fn opened(health: &Health, path: &Path) -> Option<KernelLog> {
     }
 }
 
-/// What samples the devices of the machine.
-struct Telemetry {
-    host: Host,
-    watch: Watch,
-}
-
 fn telemetry(health: &Health, host: &Host, every: Duration) -> Option<Telemetry> {
     let mut sources = health.sources.lock().unwrap_or_else(PoisonError::into_inner);
-    match Watch::open(None) {
-        Ok(watch) => {
-            sources.open.push(format!("NVML every {}", span(millis(every))));
-            Some(Telemetry { host: host.clone(), watch })
-        }
-        // A machine without NVIDIA's driver has nothing to miss.
-        Err(NvmlError::Absent(_)) => None,
-        Err(e) => {
-            sources.missing.push(format!("telemetry: {e}"));
-            None
-        }
+    let opened = Telemetry::open(host.slots.clone()).unwrap_or_else(|e| {
+        sources.missing.push(format!("telemetry: {e}"));
+        None
+    });
+    if opened.is_some() {
+        sources.open.push(format!("NVML every {}", span(millis(every))));
     }
-}
-
-impl Telemetry {
-    /// A sample of each device. One that did not answer at the start is asked for again.
-    fn sample(&mut self) -> Vec<(u32, Vitals)> {
-        let number = |address: &String| self.host.device(address);
-        let is_known =
-            |device: u32, watch: &Watch| watch.addresses().iter().any(|a| number(a) == Some(device));
-        if self.host.absent.iter().any(|device| !is_known(device, &self.watch))
-            && let Ok(again) = Watch::open(None)
-            && again.addresses().len() > self.watch.addresses().len()
-        {
-            self.watch = again;
-        }
-        let sampled = self.watch.sample();
-        let known = self.watch.addresses().iter().zip(sampled);
-        let mut found: Vec<(u32, Vitals)> =
-            known.filter_map(|(address, vitals)| Some((self.host.device(address)?, vitals))).collect();
-        for device in self.host.absent.iter() {
-            if !found.iter().any(|(of, _)| *of == device) {
-                found.push((device, Vitals { is_lost: true, ..Vitals::default() }));
-            }
-        }
-        found
-    }
+    opened
 }
 
 /// Samples all devices, and tells the grader what time it is.
@@ -140,7 +104,7 @@ fn look(daemon: &Daemon, telemetry: Option<&mut Telemetry>) -> bool {
 
 fn take(daemon: &Daemon, host: &Host, xid: Xid) -> bool {
     let Xid { number, address, text } = xid;
-    let Some(device) = host.device(&address) else {
+    let Some(device) = host.slots.device(&address) else {
         warn!(xid = number, address, text, "an Xid of a device that is not known here");
         return true;
     };

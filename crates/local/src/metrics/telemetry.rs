@@ -2,7 +2,8 @@
 
 use std::sync::atomic::AtomicU64;
 
-use phalanx_model::{Grade, Vitals};
+use phalanx_model::Grade;
+use phalanx_node::telemetry::METRICS;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -23,37 +24,9 @@ struct OfGrade {
 
 type OfDevices = Family<OfDevice, Gauge<f64, AtomicU64>>;
 
-/// A value of a sample, in the unit of its metric.
-type Value = fn(&Vitals) -> Option<f64>;
-
-/// Name, help and value. A device that does not give a value has no series.
-const VALUES: [(&str, &str, Value); 7] = [
-    ("device_busy_ratio", "Share of the last sampling period in which a kernel ran", |v| {
-        v.busy_percent.map(|percent| f64::from(percent) / 100.0)
-    }),
-    ("device_memory_used_bytes", "Memory in use on the device", |v| v.memory_used_bytes.map(number)),
-    ("device_temperature_celsius", "Temperature of the device", |v| v.temperature_c.map(f64::from)),
-    ("device_power_watts", "Power that the device draws", |v| v.power_mw.map(|mw| f64::from(mw) / 1_000.0)),
-    ("device_energy_joules", "Energy since the driver was loaded", |v| {
-        v.energy_mj.map(|mj| number(mj) / 1_000.0)
-    }),
-    ("device_ecc_uncorrected", "Uncorrected ECC errors since the driver was loaded", |v| {
-        v.ecc_uncorrected.map(number)
-    }),
-    ("device_pcie_replays", "Packets that PCIe sent again since the driver was loaded", |v| {
-        v.pcie_replays.map(f64::from)
-    }),
-];
-
-/// Exact up to 2^53, beyond which no sample comes.
-#[allow(clippy::cast_precision_loss, reason = "metrics are doubles")]
-const fn number(value: u64) -> f64 {
-    value as f64
-}
-
 #[derive(Clone, Default)]
 pub(super) struct Telemetry {
-    values: [OfDevices; VALUES.len()],
+    values: [OfDevices; METRICS.len()],
     graded: Family<OfGrade, Gauge>,
     idle: Gauge,
 }
@@ -65,7 +38,7 @@ impl Telemetry {
         self.values.iter().for_each(Family::clear);
         for sample in health.samples() {
             let of = OfDevice { node: sample.node.to_string(), device: sample.device };
-            for (family, (_, _, value)) in self.values.iter().zip(VALUES) {
+            for (family, (_, _, value)) in self.values.iter().zip(METRICS) {
                 if let Some(value) = value(&sample.vitals) {
                     family.get_or_create(&of).set(value);
                 }
@@ -81,7 +54,7 @@ impl Telemetry {
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
-        for (family, (name, help, _)) in self.values.iter().zip(VALUES) {
+        for (family, (name, help, _)) in self.values.iter().zip(METRICS) {
             registry.register(name, help, family.clone());
         }
         let help = "GPUs that jobs hold and on which no kernel ran for a while";

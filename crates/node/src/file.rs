@@ -1,4 +1,4 @@
-//! Small files of the state folder.
+//! Small files that are written whole, and outlast a loss of power.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -8,13 +8,19 @@ use std::path::Path;
 use phalanx_model::Owner;
 
 /// Writes a file whole or not at all, and durably; its owner alone can read it.
-pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
+///
+/// # Errors
+/// As for [`write`].
+pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     write(path, text.as_bytes(), 0o600, None)
 }
 
 /// Writes a file whole or not at all. When this returns, a loss of power takes neither the content nor the name. A
 /// daemon of root gives the file to its owner, if one is named.
-pub(crate) fn write(path: &Path, bytes: &[u8], mode: u32, owner: Option<&Owner>) -> io::Result<()> {
+///
+/// # Errors
+/// When the folder is not there, or does not take the file.
+pub fn write(path: &Path, bytes: &[u8], mode: u32, owner: Option<&Owner>) -> io::Result<()> {
     let next = path.with_extension("next");
     // A crash may have left one, of another mode or owner.
     match fs::remove_file(&next) {
@@ -32,7 +38,10 @@ pub(crate) fn write(path: &Path, bytes: &[u8], mode: u32, owner: Option<&Owner>)
 }
 
 /// Makes the names in a folder durable: a new file is only safe once its folder is, too.
-pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
+///
+/// # Errors
+/// When the folder cannot be opened or written.
+pub fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 

@@ -1,0 +1,98 @@
+//! Samples of this machine's devices, by the numbers that they have here.
+
+use phalanx_discover::nvml::NvmlError;
+use phalanx_discover::nvml::vitals::Watch;
+use phalanx_model::{DeviceMask, Vitals};
+
+/// Where the devices of a machine are.
+#[derive(Clone, Debug, Default)]
+pub struct Slots {
+    /// By device, as the kernel writes PCI addresses; `None`: unknown.
+    pub addresses: Vec<Option<String>>,
+    /// Devices that did not answer at the start.
+    pub absent: DeviceMask,
+}
+
+impl Slots {
+    /// The number of the device at an address.
+    #[must_use]
+    pub fn device(&self, address: &str) -> Option<u32> {
+        let at = self.addresses.iter().position(|known| known.as_deref() == Some(address))?;
+        u32::try_from(at).ok()
+    }
+}
+
+/// A value of a sample, in the unit of its metric.
+pub type Value = fn(&Vitals) -> Option<f64>;
+
+/// What is served of each sample: the name of the metric, its help and its value. A device that does not give a value
+/// has no series.
+pub const METRICS: [(&str, &str, Value); 7] = [
+    ("device_busy_ratio", "Share of the last sampling period in which a kernel ran", |v| {
+        v.busy_percent.map(|percent| f64::from(percent) / 100.0)
+    }),
+    ("device_memory_used_bytes", "Memory in use on the device", |v| v.memory_used_bytes.map(number)),
+    ("device_temperature_celsius", "Temperature of the device", |v| v.temperature_c.map(f64::from)),
+    ("device_power_watts", "Power that the device draws", |v| v.power_mw.map(|mw| f64::from(mw) / 1_000.0)),
+    ("device_energy_joules", "Energy since the driver was loaded", |v| {
+        v.energy_mj.map(|mj| number(mj) / 1_000.0)
+    }),
+    ("device_ecc_uncorrected", "Uncorrected ECC errors since the driver was loaded", |v| {
+        v.ecc_uncorrected.map(number)
+    }),
+    ("device_pcie_replays", "Packets that PCIe sent again since the driver was loaded", |v| {
+        v.pcie_replays.map(f64::from)
+    }),
+];
+
+/// Exact up to 2^53, beyond which no sample comes.
+#[allow(clippy::cast_precision_loss, reason = "metrics are doubles")]
+const fn number(value: u64) -> f64 {
+    value as f64
+}
+
+/// What samples the devices.
+#[derive(Debug)]
+pub struct Telemetry {
+    slots: Slots,
+    watch: Watch,
+}
+
+impl Telemetry {
+    /// `None`: a machine without NVIDIA's driver has nothing to miss.
+    ///
+    /// # Errors
+    /// When the library is there and does not answer.
+    pub fn open(slots: Slots) -> Result<Option<Self>, NvmlError> {
+        match Watch::open(None) {
+            Ok(watch) => Ok(Some(Self { slots, watch })),
+            Err(NvmlError::Absent(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A sample of each device. One that did not answer at the start is asked for again. Blocks as long as the driver
+    /// takes to answer.
+    pub fn sample(&mut self) -> Vec<(u32, Vitals)> {
+        let Self { slots, watch } = self;
+        let is_known = |device: u32, watch: &Watch| {
+            watch.addresses().iter().any(|address| slots.device(address) == Some(device))
+        };
+        if slots.absent.iter().any(|device| !is_known(device, watch))
+            && let Ok(again) = Watch::open(None)
+            && again.addresses().len() > watch.addresses().len()
+        {
+            *watch = again;
+        }
+        let sampled = watch.sample();
+        let known = watch.addresses().iter().zip(sampled);
+        let mut found: Vec<(u32, Vitals)> =
+            known.filter_map(|(address, vitals)| Some((slots.device(address)?, vitals))).collect();
+        for device in slots.absent.iter() {
+            if !found.iter().any(|(of, _)| *of == device) {
+                found.push((device, Vitals { is_lost: true, ..Vitals::default() }));
+            }
+        }
+        found
+    }
+}
