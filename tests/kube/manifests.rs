@@ -106,6 +106,17 @@ fn a_real_api_server_takes_every_manifest_and_the_pod_is_as_restricted_as_its_na
     for object in charted("default", &["nodeAgent.devicePlugin=true"]) {
         try_out(api, &object).unwrap();
     }
+    for values in
+        [&["nodeAgent.kernelLog=true"][..], &["nodeAgent.kernelLog=true", "nodeAgent.devicePlugin=true"]]
+    {
+        let agents = charted("default", values);
+        let agent = agents.iter().find(|object| kind(object) == "DaemonSet").unwrap();
+        try_out(api, agent).unwrap();
+        try_pod(api, agent);
+        let mounts = agent["spec"]["template"]["spec"]["containers"][0]["volumeMounts"].as_array().unwrap();
+        assert_eq!(mounts.len(), 2 * values.len() - 1, "{mounts:?}");
+        assert_eq!(mounts[0]["mountPath"], "/dev/kmsg", "{mounts:?}");
+    }
 }
 
 /// The pod of a template in its namespace: as it stands it is taken, and in a restricted one only because it is restricted.

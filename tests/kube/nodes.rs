@@ -29,10 +29,16 @@ pub(crate) fn uuid(device: usize) -> String {
     format!("GPU-0000000{device}-1111-2222-3333-444444444444")
 }
 
+/// Where a device is, as the kernel says it.
+pub(crate) fn address(device: usize) -> String {
+    format!("0000:{:02x}:00.0", device + 1)
+}
+
 /// A description of a machine with these devices.
 pub(crate) fn describe(path: &Path, devices: impl IntoIterator<Item = usize>) {
-    let devices: Vec<Value> =
-        devices.into_iter().map(|device| json!({"index": device, "uuid": uuid(device)})).collect();
+    let device =
+        |device: usize| json!({"index": device, "uuid": uuid(device), "pci": {"bus_id": address(device)}});
+    let devices: Vec<Value> = devices.into_iter().map(device).collect();
     let profile = json!({"system": {"nvml_version": "12.560.35"}, "device_defaults": {"name": "NVIDIA H100 80GB HBM3"}, "devices": devices});
     std::fs::write(path, profile.to_string()).unwrap();
 }
@@ -222,8 +228,7 @@ fn the_agent_says_what_stands_in_the_node_and_who_has_which_devices() {
     let unhealthy = async { tokio::time::timeout(PATIENCE, unhealthy).await.unwrap() };
     assert_eq!(machine.runtime.block_on(unhealthy), [uuid(6)]);
 
-    // It is given to nobody: of four devices that nobody holds three are to be had.
-    cluster.api().delete(&format!("{PODS}/c")).unwrap();
+    // Who had it is told to leave, and it is given to nobody: of four devices that nobody holds three are to be had.
     cluster.until("the end of c", |cluster| devices_of(cluster, "c").is_none().then_some(()));
     cluster.create(PODS, &pod("d", 3));
     cluster.until_runs("d", 1);

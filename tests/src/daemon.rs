@@ -160,6 +160,8 @@ fn serve_node(
         node: node.display().to_string(),
         hardware: Hardware::File(machine.into()),
         every: Duration::from_millis(200),
+        sample_every: Duration::from_millis(200),
+        kernel_log: Some(machine.with_extension("kmsg")).filter(|log| log.exists()),
         plugin,
         listen: listen()?,
     })?)

@@ -21,7 +21,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("sentences", &["model"]),
     ("sim", &["model", "spec", "cost", "engine", "checker", "journal", "discover", "scenario", "sentences"]),
     ("shell", &["model", "account", "health", "engine", "cost", "journal", "sentences"]),
-    ("kube", &["shell", "model", "spec", "discover", "node"]),
+    ("kube", &["shell", "health", "model", "spec", "discover", "node"]),
     ("node", &["discover", "model"]),
     ("local", &["shell", "node", "account", "health", "model", "spec"]),
     ("api", &["model", "spec", "shell"]),

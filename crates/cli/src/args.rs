@@ -31,7 +31,7 @@ pub(crate) use bill::Bill;
 pub(crate) use calendar::{Calendar, CalendarVerb, Drain, Nodes, Notice};
 pub(crate) use cluster::{Arena, Either, Kind, OfReach, Reach, Top, TopOf, World};
 pub(crate) use daemon::{Doctor, Up};
-pub(crate) use health::{Health, HealthAct, HealthReportOf};
+pub(crate) use health::{Hardware, Health, HealthAct, HealthReportOf};
 pub(crate) use job::{Requeue, Resize, Scale, Update, Which};
 pub(crate) use log::Log;
 pub(crate) use node::{How, Node};

@@ -72,17 +72,7 @@ impl Cluster {
     /// What each of the users may do.
     fn allow(&self) {
         let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
-        let role = |kind: &str, name: &str, rules: Value| {
-            let object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "rules": rules});
-            let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": format!("{kind}Binding"), "metadata": {"name": name},
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
-                "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}]});
-            let within = if kind == "Role" { "namespaces/default/" } else { "" };
-            let path = |plural: &str| format!("/apis/rbac.authorization.k8s.io/v1/{within}{plural}");
-            let plural = format!("{}s", kind.to_lowercase());
-            self.plane.api().post(&path(&plural), &object).unwrap();
-            self.plane.api().post(&path(&format!("{}bindings", kind.to_lowercase())), &binding).unwrap();
-        };
+        let role = |kind: &str, name: &str, rules: Value| self.role(kind, name, name, &rules);
         let of_jobs = json!([
             rule("batch", &["jobs"], &["get", "list", "create", "delete"]),
             rule("", &["pods", "events"], &["list"]),
@@ -97,6 +87,18 @@ impl Cluster {
         until("the roles", || (self.run(ADA, "queues").code != FORBIDDEN).then_some(()));
         until("the roles", || (self.run(ADA, "ps").code != FORBIDDEN).then_some(()));
         until("the roles", || (self.run(OSCAR, "nodes").code != FORBIDDEN).then_some(()));
+    }
+
+    fn role(&self, kind: &str, name: &str, user: &str, rules: &Value) {
+        let object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "rules": rules});
+        let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": format!("{kind}Binding"), "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]});
+        let within = if kind == "Role" { "namespaces/default/" } else { "" };
+        let path = |plural: &str| format!("/apis/rbac.authorization.k8s.io/v1/{within}{plural}");
+        let plural = format!("{}s", kind.to_lowercase());
+        self.plane.api().post(&path(&plural), &object).unwrap();
+        self.plane.api().post(&path(&format!("{}bindings", kind.to_lowercase())), &binding).unwrap();
     }
 
     fn command(&self, user: &str, words: &str) -> Command {
@@ -195,6 +197,62 @@ fn people_work_with_a_cluster_by_the_verbs_of_one_machine_as_far_as_their_rights
     cluster.until_running("waits");
     assert!(cluster.done(ADA, "why waits").contains("it does not wait"));
     until("the end of train", || (cluster.run(ADA, "get train").code == NOT_FOUND).then_some(()));
+    the_hardware_is_minded_by_whom_may(&cluster);
+}
+
+/// What the agent of a node says of its hardware, and what it is asked.
+fn the_hardware_is_minded_by_whom_may(cluster: &Cluster) {
+    assert_eq!(cluster.run(OSCAR, "health").code, FORBIDDEN);
+    let topologies = json!([{"apiGroups": ["phalanx.dev"], "resources": ["nodetopologies"], "verbs": ["get", "list", "patch"]}]);
+    cluster.role("ClusterRole", "minds-hardware", OSCAR, &topologies);
+    let none = until("the role", || {
+        let said = cluster.run(OSCAR, "health");
+        (said.code == 0).then_some(said.out)
+    });
+    assert!(none.contains("no agent has said what stands in a node"), "{none}");
+
+    let machine = cluster.plane.folder().join("machine.json");
+    let devices: Vec<Value> = (0..8).map(|device| json!({"index": device})).collect();
+    let profile = json!({"system": {"nvml_version": "12.560.35"}, "device_defaults": {"name": "NVIDIA H100 80GB HBM3"}, "devices": devices});
+    std::fs::write(&machine, profile.to_string()).unwrap();
+    let mut agent = Command::new(env!("CARGO_BIN_EXE_phalanx"))
+        .args(["node", "--node-name", "node-00001", "--kernel-log", "/nowhere", "--machine"])
+        .arg(&machine)
+        .arg("--kubeconfig")
+        .arg(cluster.plane.kubeconfig())
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("what the agent says", || {
+        let said = cluster.done(OSCAR, "health");
+        let all_is_well = "none of 8 GPUs is closed; watched: what the agent of 1 node published";
+        said.contains(all_is_well).then_some(())
+    });
+    let said = cluster.done(OSCAR, "health report node-00001:3 --grade broken --reason fan");
+    assert_eq!(said, "GPU node-00001:3 is graded broken\n");
+    let health = cluster.done(OSCAR, "health node-00001");
+    assert!(health.contains("node-00001:3  broken") && health.contains("an operator: fan"), "{health}");
+    assert!(health.contains("1 of 8 GPUs closed"), "{health}");
+    let line = &cluster.document(OSCAR, "health")["lines"][0];
+    assert_eq!((&line["grade"], &line["next"]), (&json!("broken"), &json!("when_cleared")), "{line}");
+
+    let refusals = [
+        ("report node-00001:8 --xid 79", "node node-00001 has 8 GPUs, numbered from 0"),
+        ("report node-00001 --xid 79", "an Xid is of a GPU"),
+        ("report node-00001:1 --grade ok", "phalanx health clear"),
+        ("clear node-00001:4", "it is ok already"),
+        ("clear node-00000:4", "no agent has said what stands in node node-00000"),
+    ];
+    for (words, why) in refusals {
+        let refused = cluster.run(OSCAR, &format!("health {words}"));
+        assert!(refused.code != 0 && refused.err.contains(why), "{words}: {}", refused.err);
+    }
+    assert_eq!(cluster.run(ADA, "health clear node-00001:3").code, FORBIDDEN);
+    let said = cluster.done(OSCAR, "health clear node-00001:3");
+    assert_eq!(said, "GPU node-00001:3 is graded suspect\n");
+    let _ = agent.kill();
+    let _ = agent.wait();
 }
 
 fn the_jobs_are_listed(cluster: &Cluster) {

@@ -15,6 +15,7 @@ use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, Stor
 use kube::api::DynamicObject;
 use phalanx_model::{DeviceMask, FailureClass, Machine, MemberId, NodeName, Reason, Rejection};
 
+use crate::crd::HealthSpec;
 use crate::recognise::{ObjectRef, Suspend};
 use crate::{api, crd};
 
@@ -236,6 +237,8 @@ pub struct Found {
     pub machine: Arc<Machine>,
     /// Devices that were there and do not answer any more. They keep their numbers.
     pub lost: DeviceMask,
+    /// Grades that are not ok; without a number that of the node itself.
+    pub grades: BTreeMap<Option<u32>, HealthSpec>,
 }
 
 /// Something that a watch told of devices.

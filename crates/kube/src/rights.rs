@@ -178,6 +178,7 @@ pub fn of_node() -> Vec<Right> {
     vec![
         right("", ["nodes"], &["get"], "whose machine it is, and what the kubelet counts there"),
         right(crate::crd::GROUP, ["nodetopologies"], &["get", "create", "patch"], "what stands in the node"),
+        right(crate::crd::GROUP, ["nodetopologies"], WATCH, "what operators ask of the agent of a node"),
     ]
 }
 

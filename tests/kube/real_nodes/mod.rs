@@ -10,6 +10,7 @@
 //! | `mpi` | `mpirun` over SSH between containers |
 
 mod devices;
+mod health;
 mod image;
 mod losses;
 mod mpi;

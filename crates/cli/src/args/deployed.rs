@@ -24,6 +24,7 @@ fn renderings() -> Vec<(&'static str, String)> {
         ("device-plugin", kustomization(&deploy.join("device-plugin")).unwrap()),
         ("chart", chart(&[])),
         ("chart with a device plugin", chart(&["nodeAgent.devicePlugin=true"])),
+        ("chart with the kernel log", chart(&["nodeAgent.kernelLog=true"])),
         // As the comments beside these values say.
         (
             "chart with arguments",

@@ -5,6 +5,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use clap_complete::ArgValueCompleter;
 use phalanx_model::{Grade, NodeName};
 
+use super::{Either, Reach};
 use crate::complete;
 
 #[derive(Debug, Args)]
@@ -14,18 +15,33 @@ pub(crate) struct Health {
     /// Only this node, with all evidence and the last samples of its GPUs.
     #[arg(add = ArgValueCompleter::new(complete::nodes))]
     pub(crate) node: Option<String>,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+impl Health {
+    pub(crate) fn reach(&self) -> &Reach {
+        match &self.act {
+            Some(HealthAct::Report(asked)) => &asked.reach,
+            Some(HealthAct::Clear(asked)) => &asked.reach,
+            None => &self.reach,
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum HealthAct {
     /// Report evidence about a node or a GPU, which decides what becomes of it.
-    Report(HealthReportOf),
+    Report(Either<HealthReportOf>),
     /// Say that a node or a GPU is repaired: it takes work again, and is watched for a day.
-    Clear {
-        /// Node, or one of its GPUs: `gpu-1`, `gpu-1:3`.
-        #[arg(value_name = "NODE[:GPU]", value_parser = hardware, add = ArgValueCompleter::new(complete::nodes))]
-        what: Hardware,
-    },
+    Clear(Either<HealthClear>),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HealthClear {
+    /// Node, or one of its GPUs: `gpu-1`, `gpu-1:3`.
+    #[arg(value_name = "NODE[:GPU]", value_parser = hardware, add = ArgValueCompleter::new(complete::nodes))]
+    pub(crate) what: Hardware,
 }
 
 #[derive(Debug, Args)]

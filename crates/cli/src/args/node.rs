@@ -23,6 +23,12 @@ pub(crate) struct Node {
     /// Seconds between two looks at the machine.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) every: u64,
+    /// Where the kernel's messages are, for Xids of GPUs: /dev/kmsg, or a file that has the kernel's messages alone.
+    #[arg(long, value_name = "FILE", default_value = "/dev/kmsg", value_hint = ValueHint::FilePath)]
+    pub(crate) kernel_log: PathBuf,
+    /// Seconds between two samples of the GPUs by NVML.
+    #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    pub(crate) sample_every: u64,
     /// Hand out nvidia.com/gpu to the kubelet, as the scheduler chose; in place of NVIDIA's device plugin.
     #[arg(long)]
     pub(crate) device_plugin: bool,

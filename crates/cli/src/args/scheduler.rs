@@ -58,6 +58,10 @@ pub(crate) struct Deciding {
     /// none [default: the conditions of node-problem-detector and of the agents of AKS and EKS].
     #[arg(long, value_name = "SIGN", value_delimiter = ',')]
     pub(crate) broken_if: Option<Vec<String>>,
+    /// How much of all GPUs may be closed because agents found faults, in percent; in a small cluster 8 GPUs and at most
+    /// half. 0: none. What people close, and GPUs that are lost, are not counted.
+    #[arg(long, value_name = "PERCENT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub(crate) close_at_most: u32,
     /// Queue of gangs that name none.
     #[arg(long, value_name = "QUEUE", default_value = "default")]
     pub(crate) queue: String,

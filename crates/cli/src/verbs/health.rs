@@ -12,10 +12,11 @@ use crate::show;
 pub(super) fn health(session: &Session, asked: Health) -> Result<ExitCode, Failure> {
     match asked.act {
         None => show(session, asked.node.as_deref()),
-        Some(HealthAct::Clear { what }) => {
+        Some(HealthAct::Clear(asked)) => {
+            let what = asked.verb.what;
             session.done(Ask::ClearHealth { node: what.node, device: what.device })
         }
-        Some(HealthAct::Report(report)) => session.done(Ask::ReportHealth(report.into())),
+        Some(HealthAct::Report(asked)) => session.done(Ask::ReportHealth(asked.verb.into())),
     }
 }
 

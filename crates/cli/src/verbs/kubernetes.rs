@@ -1,5 +1,7 @@
 //! The verbs against a Kubernetes cluster, with the rights of the user's kubeconfig.
 
+mod health;
+
 use std::io;
 use std::process::ExitCode;
 
@@ -62,9 +64,10 @@ pub(super) fn run(out: &Output, reach: &Reach, verb: Verb) -> Result<ExitCode, F
         )),
         Verb::Cordon(one) => cordon(&session()?, &one.verb.node, true),
         Verb::Uncordon(one) => cordon(&session()?, &one.verb.node, false),
+        Verb::Health(asked) => health::health(&session()?, asked),
         _ => Err(Failure::usage(
             "this verb does not ask clusters",
-            "those that do: submit, ps, get, why, logs, cancel, nodes, queues, top, cordon, uncordon, snapshot, sim whatif --live",
+            "those that do: submit, ps, get, why, logs, cancel, nodes, queues, top, cordon, uncordon, health, snapshot, sim whatif --live",
         )),
     }
 }

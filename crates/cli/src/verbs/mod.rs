@@ -176,6 +176,7 @@ fn cluster_of(verb: &Verb) -> Option<Reach> {
         Verb::Queues(queues) => &queues.reach,
         Verb::Snapshot(either) => &either.reach,
         Verb::Cordon(either) => &either.reach,
+        Verb::Health(health) => health.reach(),
         Verb::Uncordon(either) => &either.reach,
         _ => return None,
     };

@@ -33,6 +33,8 @@ fn serve(asked: Node) -> Result<(), Failure> {
         node: asked.node_name,
         hardware: asked.machine.map_or(Hardware::Host, Hardware::File),
         every: Duration::from_secs(asked.every),
+        sample_every: Duration::from_secs(asked.sample_every),
+        kernel_log: Some(asked.kernel_log),
         plugin,
         listen: asked.listen,
     };

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use phalanx_health::Policy;
 use phalanx_kube::gang::Options;
 use phalanx_kube::recognise::{BrokenSigns, NodesUsed};
 use phalanx_kube::world::{self, LeaseSettings, SchedulerError, Settings};
@@ -62,8 +63,11 @@ pub(super) fn options(asked: Deciding) -> Result<Options, Failure> {
             .collect::<Result<_, String>>()
             .map_err(|why| Failure::usage(format!("--broken-if: {why}"), "or write none"))?,
     };
+    let defaults = Policy::default();
+    let small_devices = if asked.close_at_most == 0 { 0 } else { defaults.small_devices };
     Ok(Options {
         broken,
+        health: Policy { max_share_percent: asked.close_at_most, small_devices, ..defaults },
         scheduler_name: asked.scheduler_name,
         queue,
         ready_ms: asked.ready_deadline.saturating_mul(1_000),

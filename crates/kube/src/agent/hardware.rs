@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use phalanx_discover::{host, source};
 use phalanx_model::{DeviceMask, Machine};
+use phalanx_node::telemetry::Slots;
 
+use crate::crd::NodeTopologySpec;
 use crate::plugin::PluginDevice;
 
 /// The largest description of one machine.
@@ -77,6 +79,38 @@ impl Inventory {
         Self { seen, lost: DeviceMask::EMPTY }
     }
 
+    /// Goes on with the numbers that an earlier agent gave, as far as its devices are there.
+    pub(super) fn resume(seen: Seen, before: Option<&NodeTopologySpec>) -> Self {
+        let known = before.and_then(|spec| {
+            let uuids = spec.devices.iter().map(|device| device.uuid.clone()).collect();
+            Some(Seen { machine: spec.machine().ok()?, uuids, notes: seen.notes.clone() })
+        });
+        let Some(known) = known else { return Self::new(seen) };
+        let (before, after) = (names(&known), names(&seen));
+        if after.iter().any(|name| !before.contains(name)) {
+            return Self::new(seen);
+        }
+        let mut inventory = Self::new(known);
+        inventory.look_again(seen);
+        inventory
+    }
+
+    /// What tells devices apart, by number.
+    pub(super) fn names(&self) -> Vec<String> {
+        names(&self.seen)
+    }
+
+    /// Where devices are.
+    pub(super) fn slots(&self) -> Slots {
+        let addresses = self.seen.machine.devices.iter().map(|device| device.pci_address.clone()).collect();
+        Slots { addresses, absent: self.lost }
+    }
+
+    /// The vendor's name of a device, or nothing.
+    pub(super) fn uuid(&self, device: u32) -> String {
+        self.seen.uuids.get(device as usize).cloned().unwrap_or_default()
+    }
+
     pub(super) const fn machine(&self) -> &Machine {
         &self.seen.machine
     }
@@ -126,12 +160,13 @@ impl Inventory {
         news
     }
 
-    /// As the kubelet is told of them.
-    pub(super) fn plugin_devices(&self) -> Vec<PluginDevice> {
+    /// As the kubelet is told of them: those that are closed go to no new pod.
+    pub(super) fn plugin_devices(&self, closed: DeviceMask) -> Vec<PluginDevice> {
+        let closed = closed.union(self.lost);
         let devices = (0..).zip(&self.seen.machine.devices).zip(&self.seen.uuids);
         let told = devices.map(|((index, device), uuid)| PluginDevice {
             uuid: uuid.clone(),
-            is_healthy: !self.lost.contains(index),
+            is_healthy: !closed.contains(index),
             numa: device.numa,
         });
         told.collect()
@@ -166,8 +201,11 @@ mod tests {
         let mut inventory = Inventory::new(seen(&["a", "b", "c"]));
         assert_eq!(inventory.look_again(seen(&["a", "c"])), ["devices=1 do not answer"]);
         assert_eq!((inventory.lost(), inventory.machine().device_count()), (DeviceMask::one(1), 3));
-        let healthy: Vec<bool> = inventory.plugin_devices().iter().map(|device| device.is_healthy).collect();
-        assert_eq!(healthy, [true, false, true]);
+        let healthy = |inventory: &Inventory, closed| -> Vec<bool> {
+            inventory.plugin_devices(closed).iter().map(|device| device.is_healthy).collect()
+        };
+        assert_eq!(healthy(&inventory, DeviceMask::EMPTY), [true, false, true]);
+        assert_eq!(healthy(&inventory, DeviceMask::one(2)), [true, false, false]);
         // The same again is no news; it comes back.
         assert!(inventory.look_again(seen(&["a", "c"])).is_empty());
         assert_eq!(inventory.look_again(seen(&["a", "b", "c"])), ["devices=- do not answer"]);
@@ -180,6 +218,29 @@ mod tests {
         assert!(inventory.look_again(seen(&["a", "b", "x"]))[0].contains("new devices"));
         inventory.look_again(seen(&["b", "a"]));
         assert_eq!(inventory.uuids().unwrap(), ["a", "b"]);
+    }
+
+    /// The devices behind the one that was gone were numbered anew, and pods that run held others than was known.
+    #[test]
+    fn an_agent_that_starts_anew_keeps_the_numbers_of_the_one_before() {
+        let before = |uuids: &[&str]| {
+            let seen = seen(uuids);
+            let mut spec = NodeTopologySpec::of_machine(&seen.machine);
+            for (device, uuid) in spec.devices.iter_mut().zip(seen.uuids) {
+                device.uuid = uuid;
+            }
+            spec
+        };
+        let resume = |now: &[&str], then: &[&str]| Inventory::resume(seen(now), Some(&before(then)));
+        let inventory = resume(&["a", "c"], &["a", "b", "c"]);
+        assert_eq!((inventory.lost(), inventory.uuids().unwrap().len()), (DeviceMask::one(1), 3));
+        assert_eq!(resume(&["b", "a"], &["a", "b"]).uuids().unwrap(), ["a", "b"]);
+        // Another device came: the machine is as it is now.
+        let inventory = resume(&["a", "x"], &["a", "b", "c"]);
+        assert_eq!(
+            (inventory.lost(), inventory.uuids().unwrap()),
+            (DeviceMask::EMPTY, vec!["a".to_owned(), "x".to_owned()])
+        );
     }
 
     #[test]

@@ -4,12 +4,18 @@
 //! | module | what lives there |
 //! |---|---|
 //! | `hardware` | the machine, looked at again and again: devices keep the numbers that they had first |
+//! | `health` | how far the node and its devices can be trusted |
+//! | `watch` | telemetry and the kernel log: the evidence for it |
 //! | `publish` | the `NodeTopology` of the node |
+//! | `metrics` | what is counted |
 //! | `truth` | pods of the node: what is expected of them, and what they have |
 
 mod hardware;
+mod health;
+mod metrics;
 mod publish;
 mod truth;
+mod watch;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,24 +23,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::Node;
-use kube::{Api, Client};
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
-use tokio::sync::watch;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, ResourceExt as _};
+use phalanx_model::NodeName;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use crate::connect::{SILENCE, connect};
+use crate::crd::NodeTopology;
 use crate::plugin::{self, Folder, Injection, PluginError, RESOURCE};
 use crate::quantity::Amount;
 use crate::world::{ANSWER, Trouble, serve, told_to_end};
 
 pub use hardware::Hardware;
 use hardware::Inventory;
+use health::Health;
+use metrics::Metrics;
 use publish::Publisher;
 use truth::Truth;
+
+/// Before what could not be written is tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// How an agent is to run.
 #[derive(Clone, Debug)]
@@ -47,6 +60,10 @@ pub struct Settings {
     pub hardware: Hardware,
     /// Between two looks at the machine.
     pub every: Duration,
+    /// Between two samples of its devices.
+    pub sample_every: Duration,
+    /// Where Xids are read: `/dev/kmsg`, or a file of the kernel's messages. Nothing: nowhere.
+    pub kernel_log: Option<PathBuf>,
     /// Nothing: devices are somebody else's to hand out.
     pub plugin: Option<PluginSettings>,
     /// Where health and metrics are served; nothing: nowhere.
@@ -77,36 +94,6 @@ pub enum AgentError {
     Start(String),
 }
 
-/// What is counted.
-#[derive(Clone, Default)]
-struct Metrics {
-    devices: Gauge,
-    unhealthy: Gauge,
-    writes: Counter,
-    corrections: Counter,
-    troubles: Counter,
-}
-
-impl Metrics {
-    fn registered() -> (Self, Registry) {
-        let mut registry = Registry::with_prefix("phalanx_node");
-        let metrics = Self::default();
-        let Self { devices, unhealthy, writes, corrections, troubles } = &metrics;
-        registry.register("devices", "Devices that were found at the start", devices.clone());
-        registry.register("devices_unhealthy", "Devices that do not answer any more", unhealthy.clone());
-        registry.register("topology_writes", "Times that the NodeTopology was written", writes.clone());
-        let help = "Pods that had other devices than were chosen";
-        registry.register("device_corrections", help, corrections.clone());
-        registry.register("troubles", "Calls that went wrong and were said in the log", troubles.clone());
-        (metrics, registry)
-    }
-
-    fn trouble(&self, trouble: &Trouble) {
-        self.troubles.inc();
-        trouble.say();
-    }
-}
-
 /// Runs until it is told to stop (SIGTERM, SIGINT).
 ///
 /// # Errors
@@ -124,11 +111,15 @@ async fn serve_node(settings: &Settings) -> Result<(), AgentError> {
     let connected = connect(settings.kubeconfig.as_deref(), settings.context.as_deref(), Some(SILENCE)).await;
     let client = connected.map_err(AgentError::Config)?.0;
     let node = node_of(&client, &settings.node).await?;
-    let inventory = Inventory::new(settings.hardware.seen().await.map_err(AgentError::Hardware)?);
+    let (metrics, registry) = Metrics::registered();
+    let publisher = Publisher::new(client.clone(), &node, metrics.clone());
+    let seen = settings.hardware.seen().await.map_err(AgentError::Hardware)?;
+    let before = publisher.found().await.map_err(|why| AgentError::Node(settings.node.clone(), why))?;
+    let inventory = Inventory::resume(seen, before.as_ref().map(|before| &before.spec));
     for note in inventory.notes() {
         info!(node = settings.node, note, "found in the machine");
     }
-    let (metrics, registry) = Metrics::registered();
+    let health = Arc::new(health(settings, &inventory, before.as_ref())?);
     let is_ready = Arc::new(AtomicBool::new(false));
     if let Some(at) = settings.listen {
         let is_ready = Arc::clone(&is_ready);
@@ -141,13 +132,36 @@ async fn serve_node(settings: &Settings) -> Result<(), AgentError> {
     let mut plugin = match &settings.plugin {
         Some(asked) => {
             let allocatable = offered(&node);
-            Some(Plugin::start(&client, settings, asked, &inventory, allocatable, &metrics)?)
+            let devices = inventory.plugin_devices(health.closed());
+            Some(Plugin::start(&client, settings, asked, &inventory, devices, allocatable, &metrics)?)
         }
         None => None,
     };
-    let devices = plugin.as_ref().map(|plugin| plugin.devices.clone());
-    let publisher = Publisher::new(client, &node, metrics.clone());
-    let looks = keep_looking(settings, inventory, publisher, devices, metrics, is_ready);
+    let truth = plugin.as_ref().map(|plugin| Arc::clone(&plugin.truth));
+    let slots = inventory.slots();
+    // A description tells of a machine whose drivers do not.
+    let is_host = settings.hardware == Hardware::Host;
+    let is_sampled = is_host
+        && watch::telemetry(&health, slots.clone(), settings.sample_every, truth.clone(), metrics.clone());
+    let log = settings.kernel_log.as_deref();
+    let is_log_read = log.is_some_and(|path| watch::kernel_log(&health, path, slots));
+    metrics.sees(is_sampled, is_log_read);
+    let asked = watcher(
+        Api::all(client),
+        watcher::Config::default().fields(&format!("metadata.name={}", settings.node)),
+    );
+    let machine = Watched {
+        settings,
+        inventory,
+        publisher,
+        devices: plugin.as_ref().map(|plugin| plugin.devices.clone()),
+        truth,
+        health,
+        is_sampled,
+        metrics,
+        is_ready,
+    };
+    let looks = machine.keep_looking(asked.default_backoff().boxed());
     tokio::select! {
         told = told_to_end() => {
             told.map_err(|error| AgentError::Start(error.to_string()))?;
@@ -170,40 +184,111 @@ async fn ended(plugin: &mut Option<Plugin>) -> Result<(), AgentError> {
     }
 }
 
-/// Looks at the machine again and again; what changed is written and told to the kubelet.
-async fn keep_looking(
+/// How the hardware is graded, from what an earlier agent knew on.
+fn health(
     settings: &Settings,
-    mut inventory: Inventory,
-    mut publisher: Publisher,
-    devices: Option<watch::Sender<Vec<plugin::PluginDevice>>>,
+    inventory: &Inventory,
+    before: Option<&NodeTopology>,
+) -> Result<Health, AgentError> {
+    let node = NodeName::new(settings.node.as_str());
+    let node = node.map_err(|error| AgentError::Node(settings.node.clone(), error.to_string()))?;
+    let state = |before: &NodeTopology| before.annotations().get(health::STATE).cloned();
+    let state = before.and_then(state);
+    let before = before.map(|before| (&before.spec, state.as_deref()));
+    Ok(Health::start(node, inventory, before))
+}
+
+/// The machine while it is watched; what changes is written and told to the kubelet.
+struct Watched<'a> {
+    settings: &'a Settings,
+    inventory: Inventory,
+    publisher: Publisher,
+    devices: Option<tokio::sync::watch::Sender<Vec<plugin::PluginDevice>>>,
+    truth: Option<Arc<Truth>>,
+    health: Arc<Health>,
+    is_sampled: bool,
     metrics: Metrics,
     is_ready: Arc<AtomicBool>,
-) {
-    loop {
-        metrics.devices.set(i64::from(inventory.machine().device_count()));
-        metrics.unhealthy.set(i64::from(inventory.lost().count()));
-        match publisher.publish(&inventory).await {
-            Ok(()) => is_ready.store(true, Ordering::Release),
-            Err(why) => {
-                metrics.trouble(&Trouble::new("the NodeTopology is not written", &settings.node, why));
-            }
-        }
-        tokio::time::sleep(settings.every).await;
-        match settings.hardware.seen().await {
-            Ok(seen) => {
-                for news in inventory.look_again(seen) {
-                    warn!(node = settings.node, news, "the machine has changed");
+}
+
+impl Watched<'_> {
+    async fn keep_looking(mut self, mut asked: BoxStream<'_, watcher::Result<watcher::Event<NodeTopology>>>) {
+        let mut changes = self.health.changes();
+        let mut next = Instant::now() + self.settings.every;
+        let mut is_look = true;
+        loop {
+            let is_written = self.tell(is_look).await;
+            is_look = false;
+            let retry = if is_written { Duration::MAX } else { RETRY_AFTER };
+            tokio::select! {
+                () = tokio::time::sleep_until(next) => {
+                    self.look().await;
+                    next = Instant::now() + self.settings.every;
+                    is_look = true;
                 }
+                Ok(()) = changes.changed() => {}
+                Some(event) = asked.next() => self.asked(event).await,
+                () = tokio::time::sleep(retry) => {}
             }
-            Err(why) => metrics.trouble(&Trouble::new("cannot look at the machine", &settings.node, why)),
         }
-        if let Some(devices) = &devices {
-            let now = inventory.plugin_devices();
+    }
+
+    /// Writes and tells what changed. Whether that is done.
+    async fn tell(&mut self, is_look: bool) -> bool {
+        if let Some(devices) = &self.devices {
+            let now = self.inventory.plugin_devices(self.health.closed());
             devices.send_if_modified(|known| {
                 let is_new = *known != now;
                 known.clone_from(&now);
                 is_new
             });
+        }
+        self.metrics.show(&self.inventory, &self.health);
+        match self.publisher.publish(&self.inventory, &self.health, is_look).await {
+            Ok(_) => self.is_ready.store(true, Ordering::Release),
+            Err(why) => {
+                let about = &self.settings.node;
+                self.metrics.trouble(&Trouble::new("the NodeTopology is not written", about, why));
+                return false;
+            }
+        }
+        true
+    }
+
+    async fn look(&mut self) {
+        match self.settings.hardware.seen().await {
+            Ok(seen) => {
+                for news in self.inventory.look_again(seen) {
+                    warn!(node = self.settings.node, news, "the machine has changed");
+                }
+            }
+            Err(why) => {
+                let about = &self.settings.node;
+                return self.metrics.trouble(&Trouble::new("cannot look at the machine", about, why));
+            }
+        }
+        if !self.is_sampled {
+            self.health.looked(&self.inventory, self.truth.as_ref().map(|truth| truth.held()));
+        }
+    }
+
+    /// Somebody changed or deleted the object.
+    async fn asked(&mut self, event: watcher::Result<watcher::Event<NodeTopology>>) {
+        use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
+        let done = match event {
+            Ok(Apply(found) | InitApply(found)) => {
+                self.publisher.obey(&found, &self.inventory, &self.health).await
+            }
+            Ok(Delete(_)) => {
+                self.publisher.forget();
+                Ok(())
+            }
+            Ok(Init | InitDone) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(why) = done {
+            let trouble = Trouble::new("what operators ask is not heard", &self.settings.node, why);
+            self.metrics.trouble(&trouble);
         }
     }
 }
@@ -226,8 +311,9 @@ fn offered(node: &Node) -> u64 {
 
 /// The device plugin while it serves.
 struct Plugin {
-    devices: watch::Sender<Vec<plugin::PluginDevice>>,
-    stop: watch::Sender<bool>,
+    devices: tokio::sync::watch::Sender<Vec<plugin::PluginDevice>>,
+    truth: Arc<Truth>,
+    stop: tokio::sync::watch::Sender<bool>,
     task: JoinHandle<Result<(), PluginError>>,
 }
 
@@ -237,6 +323,7 @@ impl Plugin {
         settings: &Settings,
         asked: &PluginSettings,
         inventory: &Inventory,
+        devices: Vec<plugin::PluginDevice>,
         allocatable: u64,
         metrics: &Metrics,
     ) -> Result<Self, AgentError> {
@@ -244,16 +331,23 @@ impl Plugin {
         let folder = Folder { path: asked.kubelet.join("device-plugins"), look_every: asked.look_every };
         // Said before anything is watched or served.
         folder.is_ours(allocatable)?;
-        let (devices, seen) = watch::channel(inventory.plugin_devices());
-        let (stop, stopped) = watch::channel(false);
+        let (devices, seen) = tokio::sync::watch::channel(devices);
+        let (stop, stopped) = tokio::sync::watch::channel(false);
         let truth = Arc::new(Truth::new(names));
         tokio::spawn(Arc::clone(&truth).watch(client.clone(), settings.node.clone(), metrics.clone()));
         let socket = asked.kubelet.join("pod-resources/kubelet.sock");
         let read = Arc::clone(&truth).keep_reading(client.clone(), socket, asked.look_every, metrics.clone());
         tokio::spawn(read);
-        let task = tokio::spawn(plugin::run(folder, allocatable, seen, truth, asked.injection, stopped));
+        let task = tokio::spawn(plugin::run(
+            folder,
+            allocatable,
+            seen,
+            Arc::clone(&truth),
+            asked.injection,
+            stopped,
+        ));
         info!(node = settings.node, resource = RESOURCE, "serves devices to the kubelet");
-        Ok(Self { devices, stop, task })
+        Ok(Self { devices, truth, stop, task })
     }
 
     async fn end(self) -> Result<(), AgentError> {

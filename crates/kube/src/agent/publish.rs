@@ -1,5 +1,7 @@
 //! The `NodeTopology` of a node, written when it changed.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
@@ -7,14 +9,18 @@ use serde_json::{Value, json};
 
 use super::Metrics;
 use super::hardware::Inventory;
+use super::health::{Health, Published, STATE};
+use crate::crd::requests::Request;
 use crate::crd::{NodeTopology, NodeTopologySpec};
 use crate::quantity::Amount;
-use crate::world::ANSWER;
+use crate::world::{ANSWER, Trouble};
 
 /// Who owns the fields, in server-side apply.
 const FIELD_MANAGER: &str = "phalanx-node";
 /// Looks after which the object is read again, although it did not change: somebody may have deleted it.
 const CHECK_EVERY: u32 = 10;
+/// Somebody else changed it meanwhile.
+const CONFLICT: u16 = 409;
 
 pub(super) struct Publisher {
     api: Api<NodeTopology>,
@@ -26,7 +32,11 @@ pub(super) struct Publisher {
     memory_bytes: Option<u64>,
     /// As it was written or found last.
     written: Option<NodeTopologySpec>,
+    /// The change of [`Health`] that was written last.
+    version: u64,
     looks: u32,
+    /// Requests that are followed, and not removed yet as far as is known: what is written for them is seen with them.
+    followed: BTreeSet<(String, String)>,
     metrics: Metrics,
 }
 
@@ -42,48 +52,127 @@ impl Publisher {
             cpu_milli: amount("cpu").map(Amount::milli_up),
             memory_bytes: amount("memory").map(Amount::units_up),
             written: None,
+            version: 0,
+            followed: BTreeSet::new(),
             looks: 0,
             metrics,
         }
     }
 
-    /// Writes what was found, if the object does not say so already.
-    pub(super) async fn publish(&mut self, inventory: &Inventory) -> Result<(), String> {
-        let spec = self.spec(inventory);
-        self.looks = self.looks.wrapping_add(1);
+    /// The object of an earlier agent of this node.
+    pub(super) async fn found(&self) -> Result<Option<NodeTopology>, String> {
+        let found = within(self.api.get_opt(&self.node)).await?;
+        Ok(found.filter(|found| self.is_owned(found)))
+    }
+
+    /// A node that left and came back is another one, and what the old one owned goes with it.
+    fn is_owned(&self, found: &NodeTopology) -> bool {
+        let of = found.owner_references().iter().map(|owner| owner.uid.as_str());
+        of.eq(self.owner[0]["uid"].as_str())
+    }
+
+    /// Writes what was found, if the object does not say so already. `is_look`: also what the grader has to know after a
+    /// restart, if that is all that changed; between two looks it waits. The version that was written, if it was.
+    pub(super) async fn publish(
+        &mut self,
+        inventory: &Inventory,
+        health: &Health,
+        is_look: bool,
+    ) -> Result<Option<String>, String> {
+        let version = *health.changes().borrow();
+        let published = health.published();
+        let spec = self.spec(inventory, &published);
+        self.looks = self.looks.wrapping_add(u32::from(is_look));
         if self.written.is_none() || self.looks.is_multiple_of(CHECK_EVERY) {
-            // A node that left and came back is another one, and what the old one owned goes with it.
             self.owner = owner(&within(self.nodes.get(&self.node)).await?);
-            let found = within(self.api.get_opt(&self.node)).await?;
-            let is_owned = found.as_ref().is_some_and(|found| {
-                let of = found.owner_references().iter().map(|owner| owner.uid.as_str());
-                of.eq(self.owner[0]["uid"].as_str())
-            });
-            self.written = found.map(|found| found.spec).filter(|_| is_owned);
+            self.written = self.found().await?.map(|found| found.spec);
         }
-        if self.written.as_ref() == Some(&spec) {
-            return Ok(());
+        if self.written.as_ref() == Some(&spec) && (version == self.version || !is_look) {
+            return Ok(None);
         }
+        let annotations: BTreeMap<&str, String> =
+            published.state.into_iter().map(|state| (STATE, state)).collect();
         let body = json!({
             "apiVersion": "phalanx.dev/v1alpha1",
             "kind": "NodeTopology",
-            "metadata": { "name": self.node, "ownerReferences": self.owner },
+            "metadata": { "name": self.node, "ownerReferences": self.owner, "annotations": annotations },
             "spec": spec,
         });
         // Nobody else writes these fields; what an earlier version wrote is replaced.
         let params = PatchParams::apply(FIELD_MANAGER).force();
-        within(self.api.patch(&self.node, &params, &Patch::Apply(body))).await?;
+        let written = within(self.api.patch(&self.node, &params, &Patch::Apply(body))).await?;
         self.metrics.writes.inc();
         let (devices, lost) = (spec.devices.len(), spec.lost());
-        tracing::info!(node = self.node, shape = spec.shape, devices, unhealthy = %lost, "the NodeTopology is written");
+        let graded = spec.grades().count();
+        tracing::info!(node = self.node, shape = spec.shape, devices, unhealthy = %lost, graded, "the NodeTopology is written");
         self.written = Some(spec);
-        Ok(())
+        self.version = version;
+        Ok(written.resource_version())
     }
 
-    fn spec(&self, inventory: &Inventory) -> NodeTopologySpec {
+    /// It was deleted, or somebody else changed it: it is written again.
+    pub(super) fn forget(&mut self) {
+        self.written = None;
+    }
+
+    /// What operators ask for in annotations of the object is done and written, and then they are removed.
+    pub(super) async fn obey(
+        &mut self,
+        found: &NodeTopology,
+        inventory: &Inventory,
+        health: &Health,
+    ) -> Result<(), String> {
+        let before = std::mem::take(&mut self.followed);
+        for (key, value) in found.annotations() {
+            let Some(request) = Request::of(key, value) else { continue };
+            let asked = (key.clone(), value.clone());
+            if !before.contains(&asked) {
+                self.follow(&asked, request, health);
+            }
+            self.followed.insert(asked);
+        }
+        if self.followed.is_empty() {
+            return Ok(());
+        }
+        let written = self.publish(inventory, health, true).await?;
+        // Where somebody changed it meanwhile, the next event says what is still asked.
+        let version = written.or_else(|| found.resource_version());
+        let gone: BTreeMap<&String, Value> =
+            self.followed.iter().map(|(key, _)| (key, Value::Null)).collect();
+        let patch = Patch::Merge(json!({ "metadata": { "resourceVersion": version, "annotations": gone } }));
+        let params = PatchParams::default();
+        let removed = self.api.patch(&self.node, &params, &patch);
+        match tokio::time::timeout(ANSWER, removed).await {
+            Ok(Err(kube::Error::Api(status))) if status.code == CONFLICT => Ok(()),
+            Ok(removed) => removed.map(drop).map_err(|error| error.to_string()),
+            Err(_) => Err(format!("no answer within {ANSWER:?}")),
+        }
+    }
+
+    fn follow(
+        &self,
+        (key, value): &(String, String),
+        request: Result<(Option<u32>, Request), String>,
+        health: &Health,
+    ) {
+        match request.and_then(|(device, request)| health.obey(device, request)) {
+            Ok(()) => {
+                tracing::info!(node = self.node, request = key, value, "an operator asked, and it is done");
+            }
+            Err(why) => {
+                let about = format!("NodeTopology {}", self.node);
+                self.metrics.trouble(&Trouble::new("a request cannot be followed", about, why));
+            }
+        }
+    }
+
+    fn spec(&self, inventory: &Inventory, health: &Published) -> NodeTopologySpec {
         let mut spec = NodeTopologySpec::of_machine(inventory.machine());
+        spec.health = health.grades.get(&None).cloned();
         for (index, device) in (0..).zip(&mut spec.devices) {
             device.unhealthy = inventory.lost().contains(index);
+            device.uuid = inventory.uuid(index);
+            device.health = health.grades.get(&Some(index)).cloned();
         }
         let signed = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);
         spec.cpu_milli = self.cpu_milli.map_or(spec.cpu_milli, signed);

@@ -52,6 +52,13 @@ impl Truth {
         self.pods.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Devices that pods of the node have, or are about to get.
+    pub(super) fn held(&self) -> DeviceMask {
+        let pods = self.pods();
+        let held = pods.values().filter(|pod| !pod.is_over()).filter_map(|pod| pod.annotation(DEVICES));
+        held.filter_map(|text| text.parse().ok()).fold(DeviceMask::EMPTY, DeviceMask::union)
+    }
+
     /// Follows the pods that are bound to the node, for as long as the process lives.
     pub(super) async fn watch(self: Arc<Self>, client: Client, node: String, metrics: Metrics) {
         let of_node = watcher::Config::default().fields(&format!("spec.nodeName={node}"));

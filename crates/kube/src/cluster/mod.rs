@@ -24,6 +24,7 @@ pub(crate) mod classes;
 pub(crate) mod distrust;
 pub(crate) mod fabric;
 pub(crate) mod hardware;
+pub(crate) mod health;
 pub mod kinds;
 pub(crate) mod needs;
 pub(crate) mod node_sets;
@@ -32,6 +33,8 @@ pub(crate) mod priorities;
 pub(crate) mod published;
 pub(crate) mod queues;
 pub(crate) mod rare;
+
+use phalanx_health::Policy;
 
 use crate::recognise::{BrokenSigns, NodesUsed};
 
@@ -53,7 +56,7 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// New gangs go to these nodes alone, and not while they show signs of being broken.
-    pub(crate) fn new(used: NodesUsed, broken: BrokenSigns) -> Self {
-        Self { nodes: NodeState::new(used, broken), ..Self::default() }
+    pub(crate) fn new(used: NodesUsed, broken: BrokenSigns, health: Policy) -> Self {
+        Self { nodes: NodeState::new(used, broken, health), ..Self::default() }
     }
 }

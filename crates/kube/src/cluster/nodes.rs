@@ -10,9 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use phalanx_health::Policy;
 use phalanx_model::{
-    DeviceMask, DomainName, Input, LevelCost, LevelName, Levels, Node, NodeName, NodeSet, ResourceName,
-    Timestamp,
+    DeviceMask, DomainName, Grade, Input, LevelCost, LevelName, Levels, Node, NodeName, NodeSet,
+    ResourceName, Timestamp,
 };
 
 use self::divided::Divided;
@@ -20,6 +21,7 @@ use super::distrust::DistrustedNodes;
 use super::fabric::FabricState;
 use super::hardware;
 use super::hardware::Machines;
+use super::health::HealthState;
 use super::node_sets::{Condition, Sets, Wanted};
 use super::published::Published;
 use super::rare::RareResources;
@@ -69,6 +71,7 @@ pub(crate) struct NodeState {
     broken: BrokenSigns,
     nodes: BTreeMap<NodeName, Entry>,
     machines: Machines,
+    health: HealthState,
     /// What is held on nodes: a pod may be heard of before its node is.
     held: BTreeMap<NodeName, Holds>,
     sets: Sets,
@@ -150,8 +153,8 @@ pub(crate) struct OrphanedBinding {
 }
 
 impl NodeState {
-    pub(crate) fn new(used: NodesUsed, broken: BrokenSigns) -> Self {
-        Self { used, broken, ..Self::default() }
+    pub(crate) fn new(used: NodesUsed, broken: BrokenSigns, health: Policy) -> Self {
+        Self { used, broken, health: HealthState::new(health), ..Self::default() }
     }
 
     pub(crate) fn observe(&mut self, mut node: api::Node) {
@@ -192,6 +195,7 @@ impl NodeState {
     pub(crate) fn remove(&mut self, name: &NodeName) -> Option<Input> {
         self.changed.remove(name);
         self.distrust.forget(name);
+        self.health.forget_told(name);
         self.see_divided(name, None);
         self.have_moved = true;
         self.offers_version += 1;
@@ -421,12 +425,27 @@ impl NodeState {
     }
 
     /// The machine that the node agent found on a node, or nothing any more.
-    pub(crate) fn found(&mut self, node: &str, found: Option<Found>) {
+    pub(crate) fn found(&mut self, node: &str, mut found: Option<Found>) {
         let Ok(name) = NodeName::new(node) else { return };
+        let grades = found.as_mut().map(|found| std::mem::take(&mut found.grades));
+        self.health.see(&name, grades.unwrap_or_default());
         self.machines.found(name.clone(), found);
         if self.nodes.contains_key(&name) {
             self.changed.insert(name);
         }
+    }
+
+    /// Grades that changed since the last time, as facts. They come after what gangs hold: who has to leave is told so.
+    pub(crate) fn tell_health(&mut self, facts: &mut Vec<Input>) {
+        let nodes = self.nodes.iter();
+        let told = nodes.filter_map(|(name, entry)| Some((name, entry.told.as_ref()?)));
+        let devices = || told.map(|(name, node)| (name.clone(), node.machine.device_mask())).collect();
+        self.health.tell(devices, facts);
+    }
+
+    /// Devices and nodes by grade, and why the circuit breaker holds grades, if it does.
+    pub(crate) fn health_counts(&self) -> (BTreeMap<Grade, usize>, Option<&str>) {
+        self.health.counts()
     }
 
     /// What was said of the fabric changed.

@@ -7,6 +7,7 @@
 
 #[allow(unreachable_pub, reason = "the derive repeats a struct inside a function")]
 mod fabric;
+mod health;
 #[allow(
     unreachable_pub,
     clippy::duplicated_attributes,
@@ -16,6 +17,7 @@ mod node_topology;
 pub mod policy;
 #[allow(unreachable_pub, reason = "the derive repeats a struct inside a function")]
 mod queue;
+pub mod requests;
 #[allow(unreachable_pub, reason = "the derive repeats a struct inside a function")]
 mod share_policy;
 
@@ -27,6 +29,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 pub use fabric::{Fabric, FabricError, FabricLevel, FabricSource, FabricSpec, FabricStatus, LevelStatus};
+pub use health::{GradeSpec, HealthSpec, NextSpec, RepairSpec};
 pub use node_topology::{
     DeviceSpec, GroupSpec, LinkSpec, MachineError, NicSpec, NodeTopology, NodeTopologySpec, OriginSpec,
 };

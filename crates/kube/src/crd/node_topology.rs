@@ -10,6 +10,8 @@ use phalanx_model::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::health::HealthSpec;
+
 /// What stands in a node and how it is linked, as its agent found it.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[kube(
@@ -66,6 +68,9 @@ pub struct NodeTopologySpec {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(range(min = 0))]
     pub share_limit_milli: i64,
+    /// How far the node itself can be trusted, where it is not ok.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<HealthSpec>,
 }
 
 /// Whether hardware was found or declared.
@@ -91,6 +96,10 @@ pub struct DeviceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub pci_address: Option<String>,
+    /// The vendor's name of this device alone: GPU-2fa81118-4b29-4a6d-b1a5-1c4c9b4f5a0e.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 128))]
+    pub uuid: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub numa: Option<i64>,
@@ -103,6 +112,9 @@ pub struct DeviceSpec {
     /// Cut into slices: such a device has no NVLink.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sliced: bool,
+    /// How far it can be trusted, where it is not ok.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<HealthSpec>,
 }
 
 /// One network interface; its index is its place in the list.
@@ -198,10 +210,12 @@ impl NodeTopologySpec {
             name: device.name.clone(),
             model: device.model.clone(),
             pci_address: device.pci_address.clone(),
+            uuid: String::new(),
             numa: device.numa.map(i64::from),
             memory_bytes: signed(device.memory_bytes),
             unhealthy: false,
             sliced: device.is_sliced,
+            health: None,
         };
         let nic = |nic: &Nic| NicSpec {
             name: nic.name.clone(),
@@ -235,6 +249,7 @@ impl NodeTopologySpec {
             memory_bytes: signed(machine.memory_bytes),
             resources: machine.named.iter().map(|(name, n)| (name.to_string(), signed(*n))).collect(),
             share_limit_milli: i64::from(machine.share_limit_milli),
+            health: None,
         }
     }
 
@@ -243,6 +258,13 @@ impl NodeTopologySpec {
     pub fn lost(&self) -> DeviceMask {
         let lost = (0..DEVICES_PER_NODE_MAX).zip(&self.devices).filter(|(_, device)| device.unhealthy);
         lost.map(|(index, _)| index).collect()
+    }
+
+    /// Grades that are not ok; without a number that of the node itself.
+    pub fn grades(&self) -> impl Iterator<Item = (Option<u32>, &HealthSpec)> {
+        let devices = (0..DEVICES_PER_NODE_MAX).map(Some).zip(&self.devices);
+        let devices = devices.filter_map(|(device, of)| Some((device, of.health.as_ref()?)));
+        self.health.iter().map(|node| (None, node)).chain(devices)
     }
 
     /// The machine that is described.

@@ -27,9 +27,10 @@ mod state;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use phalanx_health::Policy;
 use phalanx_model::{
-    DecayedUsage, DeviceMask, Exit, FailureClass, Input, JobId, MemberId, QueueName, QueueReport, SyncKind,
-    Timestamp,
+    DecayedUsage, DeviceMask, Exit, FailureClass, Grade, Input, JobId, MemberId, QueueName, QueueReport,
+    SyncKind, Timestamp,
 };
 
 use crate::cluster::Cluster;
@@ -76,6 +77,8 @@ pub struct Options {
     pub nodes: recognise::NodesUsed,
     /// What says of a node that it is broken, and gets no new pods.
     pub broken: recognise::BrokenSigns,
+    /// How much automation closes in the cluster, of what agents grade.
+    pub health: Policy,
 }
 
 impl Options {
@@ -84,7 +87,8 @@ impl Options {
     pub fn of_queue(queue: QueueName) -> Self {
         let (ready_ms, vacant_ms) = (READY_MS, VACANT_MS);
         let (nodes, broken) = (recognise::NodesUsed::All, recognise::BrokenSigns::default());
-        Self { scheduler_name: "phalanx".to_owned(), queue, ready_ms, vacant_ms, nodes, broken }
+        let health = Policy::default();
+        Self { scheduler_name: "phalanx".to_owned(), queue, ready_ms, vacant_ms, nodes, broken, health }
     }
 }
 
@@ -140,7 +144,7 @@ impl Lifecycle {
     #[must_use]
     pub fn new(options: Options) -> Self {
         Self {
-            cluster: Cluster::new(options.nodes, options.broken.clone()),
+            cluster: Cluster::new(options.nodes, options.broken.clone(), options.health.clone()),
             options,
             constraints: Constraints::default(),
             rechecks: Rechecks::default(),
@@ -257,6 +261,7 @@ impl Lifecycle {
         facts.push(begin(SyncKind::Members));
         facts.extend(self.members(now));
         facts.push(end(SyncKind::Members));
+        self.cluster.nodes.tell_health(&mut facts);
         self.admit_all();
         self.take_signs();
         facts
@@ -292,6 +297,7 @@ impl Lifecycle {
         self.cluster.queues.tell(&mut facts);
         facts.append(&mut gangs);
         facts.append(&mut self.facts);
+        self.cluster.nodes.tell_health(&mut facts);
         facts
     }
 
@@ -328,6 +334,12 @@ impl Lifecycle {
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         (self.cluster.nodes.len(), self.gangs.len())
+    }
+
+    /// Devices and nodes by grade, and why the circuit breaker holds grades, if it does.
+    #[must_use]
+    pub fn health(&self) -> (BTreeMap<Grade, usize>, Option<&str>) {
+        self.cluster.nodes.health_counts()
     }
 
     /// Ranks that stayed without a pod for too long are lost.

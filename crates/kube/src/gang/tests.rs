@@ -609,7 +609,10 @@ fn a_lost_device_is_nobodys_and_the_others_keep_their_numbers() {
         phalanx_model::shape::finish(&mut machine);
         std::sync::Arc::new(machine)
     };
-    let found = |machine, lost| Event::Found { node: "a".to_owned(), found: Some(Found { machine, lost }) };
+    let found = |machine, lost| Event::Found {
+        node: "a".to_owned(),
+        found: Some(Found { machine, lost, grades: BTreeMap::new() }),
+    };
     let mut lifecycle = lifecycle();
     lifecycle.observe(NOW, node());
     lifecycle.observe(NOW, found(machine(5), DeviceMask::one(1)));
@@ -657,6 +660,32 @@ fn a_device_that_does_not_work_leaves_the_others_their_numbers() {
     lifecycle.observe(NOW, offering(4));
     let facts = lifecycle.settle(NOW);
     assert_eq!(held_by_others(&facts), Some((DeviceMask::EMPTY, 0)));
+}
+
+/// The kubelet offers one device less, and does not say that it is the one that the agent closed: another was taken off as
+/// well.
+#[test]
+fn a_device_that_its_agent_closed_and_its_kubelet_does_not_offer_is_counted_once() {
+    let mut machine = phalanx_model::Machine::bare(phalanx_model::Origin::Found);
+    let device = |at: u32| phalanx_model::Device { name: format!("GPU{at}"), ..Default::default() };
+    machine.devices = (0..4).map(device).collect();
+    phalanx_model::shape::finish(&mut machine);
+    let amounts = |devices: u32| json!({ "cpu": "8", "memory": "8Gi", "pods": "10", "nvidia.com/gpu": devices.to_string() });
+    let node = json!({ "metadata": { "name": "a" }, "status": { "allocatable": amounts(3), "capacity": amounts(4) } });
+    let closed = json!({ "grade": "DrainNow", "reason": "Xid 79", "since": "2026-11-28T20:00:00Z" });
+    let grades = [(Some(1), serde_json::from_value(closed).unwrap())].into();
+    let found = Found { machine: machine.into(), lost: DeviceMask::EMPTY, grades };
+    let mut lifecycle = lifecycle();
+    lifecycle.observe(NOW, Event::Node(Box::new(serde_json::from_value(node).unwrap())));
+    lifecycle.observe(NOW, Event::Found { node: "a".to_owned(), found: Some(found) });
+    let facts = lifecycle.begin(NOW);
+    let seen = observed(&facts).unwrap();
+    assert_eq!((seen.machine.device_count(), seen.foreign), (4, DeviceMask::EMPTY));
+    let graded = facts.iter().find_map(|fact| match fact {
+        Input::HealthGraded { health } => Some((health.devices, health.grade)),
+        _ => None,
+    });
+    assert_eq!(graded, Some((DeviceMask::one(1), phalanx_model::Grade::DrainNow)));
 }
 
 /// Two pods of the same size on one node, as their bindings say, and what the kubelet made of it.

@@ -6,6 +6,7 @@
 //! | `queues` | queues and their statuses |
 //! | `view` | jobs, their instances and nodes, as the objects say |
 
+mod health;
 mod queues;
 mod seen;
 mod view;
@@ -23,6 +24,7 @@ use kube::core::gvk::ParseGroupVersionError;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+pub use health::{Asked, HealthSeen};
 pub use queues::QueueView;
 pub use seen::Seen;
 pub use view::{EventView, InstanceView, JobView, LogAsk, NodeView, SharesView};

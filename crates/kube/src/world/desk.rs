@@ -96,6 +96,8 @@ pub(super) struct Desk {
     pub(super) reported: Instant,
     /// When over-committed nodes and pending gangs were counted last.
     pub(super) counted: Instant,
+    /// Why the circuit breaker holds grades, if it does.
+    pub(super) held: Option<String>,
     pub(super) start_waits: StartWaits,
     /// Nothing where no collector is named.
     pub(super) spans: Option<GangSpans>,
@@ -215,12 +217,27 @@ impl Desk {
         }
     }
 
+    /// How much is closed, and what the circuit breaker holds.
+    fn watch_health(&mut self) {
+        let (grades, held) = self.lifecycle.health();
+        self.metrics.set_graded(&grades);
+        self.metrics.are_grades_held.set(held.is_some().into());
+        if held != self.held.as_deref() {
+            match held {
+                Some(why) => tracing::warn!(why, "the circuit breaker holds grades of hardware"),
+                None => tracing::info!("the circuit breaker holds no grade any more"),
+            }
+            self.held = held.map(str::to_owned);
+        }
+    }
+
     /// Every pod and every gang is looked at: now and then, while anything happens at all.
     fn count(&mut self, engine: &Handle) {
         const EVERY: Duration = Duration::from_secs(10);
         if self.counted.elapsed() < EVERY {
             return;
         }
+        self.watch_health();
         let nodes = self.lifecycle.overcommitted().len();
         self.metrics.nodes_overcommitted.set(i64::try_from(nodes).unwrap_or(i64::MAX));
         let pending = |engine: &Engine| -> Vec<(QueueName, JobId)> {

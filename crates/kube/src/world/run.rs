@@ -113,6 +113,7 @@ pub fn run(settings: &Settings) -> Result<(), SchedulerError> {
         is_new: false,
         reported: Instant::now(),
         counted: Instant::now(),
+        held: None,
         start_waits: StartWaits::default(),
         spans: traces.as_ref().map(Traces::gangs),
         engine: None,

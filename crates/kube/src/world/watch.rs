@@ -408,11 +408,11 @@ pub(super) fn topologies(client: &Client) -> (Api<crd::NodeTopology>, Convert<cr
     let convert = Convert {
         there: Box::new(|found: crd::NodeTopology| Event::Found {
             node: found.name_any(),
-            found: found
-                .spec
-                .machine()
-                .ok()
-                .map(|machine| Found { machine: Arc::new(machine), lost: found.spec.lost() }),
+            found: found.spec.machine().ok().map(|machine| Found {
+                machine: Arc::new(machine),
+                lost: found.spec.lost(),
+                grades: found.spec.grades().map(|(device, of)| (device, of.clone())).collect(),
+            }),
         }),
         lost: Box::new(|(_, name), _| Event::Found { node: name.clone(), found: None }),
     };

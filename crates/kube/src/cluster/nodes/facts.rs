@@ -44,6 +44,7 @@ impl NodeState {
                 }
             }
             is_new_shape |= entry.told.as_ref().is_none_or(|told| told.machine.shape != node.machine.shape);
+            self.health.node_told(&name, node.machine.device_mask());
             let has = |told: &Node| (told.admin, &told.machine) == (node.admin, &node.machine);
             are_others |= !entry.told.as_ref().is_some_and(has);
             entry.told = Some(node.clone());
@@ -153,7 +154,9 @@ impl NodeState {
         let unknown = match divided {
             Some(_) => 0,
             None => {
-                let broken = hardware::broken(&entry.node, &capacity).saturating_sub(lost.count());
+                // The kubelet counts those that the agent closed among them, and the engine is told which they are.
+                let closed = lost.union(self.health.closed(name).and(machine.device_mask()));
+                let broken = hardware::broken(&entry.node, &capacity).saturating_sub(closed.count());
                 hardware::devices_held(others).saturating_sub(strays.count()).saturating_add(broken)
             }
         };

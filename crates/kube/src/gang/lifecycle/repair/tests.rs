@@ -90,6 +90,36 @@ fn a_start_that_was_decided_is_decided_again_when_its_node_cannot_have_it() {
     assert_eq!(places(&play), all_on("b"));
 }
 
+/// Its processes had failed by themselves sooner or later, and nobody knew why.
+#[test]
+fn a_gang_leaves_a_device_that_its_agent_closes_at_once_and_one_that_it_closes_after_the_job_not() {
+    let mut play = started();
+    play.grade("a", &[(1, "DrainAfterJob")]);
+    play.after(0);
+    assert_eq!((places(&play), play.suspensions), (all_on("a"), 0));
+    play.grade("a", &[(1, "DrainNow")]);
+    play.after(0);
+    play.after(2_000);
+    assert_eq!((places(&play), play.suspensions), (all_on("b"), 1));
+    assert_eq!(play.deleted, 0, "a deleted pod is a failure for a Job");
+    // Another is closed there, and nowhere are four that are not: it goes on where it is.
+    play.grade("b", &[(0, "DrainAfterJob")]);
+    play.after(2_000);
+    assert_eq!((places(&play), play.suspensions), (all_on("b"), 1));
+}
+
+/// Whoever leads next hears of grades and of the gang at once.
+#[test]
+fn a_scheduler_that_starts_anew_takes_a_gang_off_a_device_that_was_closed_meanwhile() {
+    let mut play = started();
+    play.succeed();
+    play.node("b", 4, &json!({}));
+    play.grade("a", &[(1, "Broken")]);
+    play.after(0);
+    play.after(2_000);
+    assert_eq!((places(&play), play.suspensions), (all_on("b"), 1));
+}
+
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
 fn unreachable() -> Value {

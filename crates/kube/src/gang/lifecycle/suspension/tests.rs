@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::gang::pods::{ATTEMPT, DEVICES, RANK};
 use crate::gang::turn::step;
 use crate::gang::{Lifecycle, Options, SUSPENDED};
-use crate::messages::{Call, Event, Unbound};
+use crate::messages::{Call, Event, Found, Unbound};
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 /// Ranks of the only gang.
@@ -92,6 +92,21 @@ impl Play {
         let node =
             json!({ "metadata": { "name": name }, "spec": spec, "status": { "allocatable": allocatable } });
         self.lifecycle.observe(self.now, Event::Node(Box::new(serde_json::from_value(node).unwrap())));
+    }
+
+    /// What the agent of a node with 4 devices says of the health of some.
+    pub(in crate::gang) fn grade(&mut self, node: &str, grades: &[(u32, &str)]) {
+        let mut machine = phalanx_model::Machine::bare(phalanx_model::Origin::Found);
+        let device = |at: u32| phalanx_model::Device { name: format!("GPU{at}"), ..Default::default() };
+        machine.devices = (0..4).map(device).collect();
+        phalanx_model::shape::finish(&mut machine);
+        let of = |(device, grade): &(u32, &str)| {
+            let said = json!({ "grade": grade, "reason": "Xid 79", "since": "2026-11-28T20:00:00Z", "automatic": true });
+            (Some(*device), serde_json::from_value(said).unwrap())
+        };
+        let grades = grades.iter().map(of).collect();
+        let found = Found { machine: machine.into(), lost: phalanx_model::DeviceMask::EMPTY, grades };
+        self.lifecycle.observe(self.now, Event::Found { node: node.to_owned(), found: Some(found) });
     }
 
     pub(in crate::gang) fn remove_node(&mut self, name: &str) {
@@ -286,7 +301,7 @@ impl Play {
     }
 
     /// Another process: it knows what the API server has.
-    fn succeed(&mut self) {
+    pub(in crate::gang) fn succeed(&mut self) {
         (self.lifecycle, self.engine, self.has_begun) =
             (lifecycle(), Engine::new(Epoch(2), Config::default()), false);
         self.see_node();

@@ -1,0 +1,105 @@
+//! What an agent counts, and serves at `/metrics`.
+
+use std::sync::atomic::AtomicU64;
+
+use phalanx_model::{Grade, Vitals};
+use phalanx_node::telemetry::METRICS;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use super::hardware::Inventory;
+use super::health::Health;
+use crate::world::Trouble;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfDevice {
+    device: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfGrade {
+    grade: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfSource {
+    source: &'static str,
+}
+
+/// See the module.
+#[derive(Clone, Default)]
+pub(super) struct Metrics {
+    devices: Gauge,
+    unhealthy: Gauge,
+    graded: Family<OfGrade, Gauge>,
+    sources: Family<OfSource, Gauge>,
+    samples: [Family<OfDevice, Gauge<f64, AtomicU64>>; METRICS.len()],
+    pub(super) writes: Counter,
+    pub(super) corrections: Counter,
+    troubles: Counter,
+}
+
+impl Metrics {
+    pub(super) fn registered() -> (Self, Registry) {
+        let mut registry = Registry::with_prefix("phalanx_node");
+        let metrics = Self::default();
+        let Self { devices, unhealthy, graded, sources, samples, writes, corrections, troubles } = &metrics;
+        registry.register("devices", "Devices that were found at the start", devices.clone());
+        registry.register("devices_unhealthy", "Devices that do not answer any more", unhealthy.clone());
+        registry.register(
+            "graded",
+            "Devices, and the node itself, that are not ok, by grade",
+            graded.clone(),
+        );
+        registry.register(
+            "evidence",
+            "1 where evidence of faults is read, 0 where it cannot be",
+            sources.clone(),
+        );
+        for (family, (name, help, _)) in samples.iter().zip(METRICS) {
+            registry.register(name, help, family.clone());
+        }
+        registry.register("topology_writes", "Times that the NodeTopology was written", writes.clone());
+        let help = "Pods that had other devices than were chosen";
+        registry.register("device_corrections", help, corrections.clone());
+        registry.register("troubles", "Calls that went wrong and were said in the log", troubles.clone());
+        (metrics, registry)
+    }
+
+    pub(super) fn trouble(&self, trouble: &Trouble) {
+        self.troubles.inc();
+        trouble.say();
+    }
+
+    /// Whether the devices are sampled, and the kernel log is read.
+    pub(super) fn sees(&self, is_sampled: bool, is_log_read: bool) {
+        for (source, is) in [("telemetry", is_sampled), ("kernel_log", is_log_read)] {
+            self.sources.get_or_create(&OfSource { source }).set(is.into());
+        }
+    }
+
+    pub(super) fn show(&self, inventory: &Inventory, health: &Health) {
+        self.devices.set(i64::from(inventory.machine().device_count()));
+        self.unhealthy.set(i64::from(inventory.lost().count()));
+        let counts = health.counts();
+        for grade in Grade::ALL.into_iter().filter(|grade| *grade != Grade::Ok) {
+            let count = counts.get(&grade).copied().unwrap_or_default();
+            self.graded.get_or_create(&OfGrade { grade: grade.word() }).set(count);
+        }
+    }
+
+    pub(super) fn sampled(&self, samples: &[(u32, Vitals)]) {
+        self.samples.iter().for_each(Family::clear);
+        for (device, vitals) in samples {
+            let device = *device;
+            for (family, (_, _, value)) in self.samples.iter().zip(METRICS) {
+                if let Some(value) = value(vitals) {
+                    family.get_or_create(&OfDevice { device }).set(value);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Threads that look at the hardware. Each can be held up by a driver in trouble, so that one looks at the kernel log
+//! and another at the devices. They end with the process.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use phalanx_health::Evidence;
+use phalanx_node::kernel_log::KernelLog;
+use phalanx_node::telemetry::{Slots, Telemetry};
+use tracing::{info, warn};
+
+use super::health::Health;
+use super::metrics::Metrics;
+use super::truth::Truth;
+
+/// How often the kernel log is read.
+const READ_EVERY: Duration = Duration::from_secs(1);
+
+/// Takes Xids from the kernel log from now on. Whether it can be read.
+pub(super) fn kernel_log(health: &Arc<Health>, path: &Path, slots: Slots) -> bool {
+    let mut log = match KernelLog::open(path) {
+        Ok(log) => log,
+        Err(error) => {
+            warn!(path = %path.display(), error = %error, "no Xid is seen: the kernel log cannot be opened");
+            return false;
+        }
+    };
+    let health = Arc::clone(health);
+    let mut is_readable = true;
+    let read = move || {
+        loop {
+            match log.read() {
+                Ok(found) => {
+                    is_readable = true;
+                    for xid in found {
+                        match slots.device(&xid.address) {
+                            Some(device) => {
+                                let evidence = Evidence::Xid { number: xid.number, text: xid.text };
+                                health.observe(Some(device), evidence);
+                            }
+                            None => warn!(
+                                xid = xid.number,
+                                address = xid.address,
+                                text = xid.text,
+                                "an Xid of an unknown device"
+                            ),
+                        }
+                    }
+                }
+                Err(error) if std::mem::take(&mut is_readable) => {
+                    warn!(error = %error, "the kernel log cannot be read");
+                }
+                Err(_) => {}
+            }
+            thread::sleep(READ_EVERY);
+        }
+    };
+    thread::Builder::new().name("kernel-log".to_owned()).spawn(read).is_ok()
+}
+
+/// Samples the devices from now on. Whether they can be sampled.
+pub(super) fn telemetry(
+    health: &Arc<Health>,
+    slots: Slots,
+    every: Duration,
+    truth: Option<Arc<Truth>>,
+    metrics: Metrics,
+) -> bool {
+    let mut telemetry = match Telemetry::open(slots) {
+        Ok(Some(telemetry)) => telemetry,
+        Ok(None) => {
+            info!("devices are not sampled: NVIDIA's library is not there");
+            return false;
+        }
+        Err(error) => {
+            warn!(error = %error, "devices are not sampled");
+            return false;
+        }
+    };
+    let health = Arc::clone(health);
+    let sample = move || {
+        loop {
+            let samples = telemetry.sample();
+            metrics.sampled(&samples);
+            health.sampled(samples, truth.as_ref().map(|truth| truth.held()));
+            thread::sleep(every);
+        }
+    };
+    thread::Builder::new().name("telemetry".to_owned()).spawn(sample).is_ok()
+}
