@@ -21,6 +21,7 @@ const FIELD_MANAGER: &str = "phalanx-node";
 const CHECK_EVERY: u32 = 10;
 /// Somebody else changed it meanwhile.
 const CONFLICT: u16 = 409;
+const NOT_FOUND: u16 = 404;
 
 pub(super) struct Publisher {
     api: Api<NodeTopology>,
@@ -59,9 +60,13 @@ impl Publisher {
         }
     }
 
-    /// The object of an earlier agent of this node.
+    /// The object of an earlier agent of this node; none either where the definitions are not there yet.
     pub(super) async fn found(&self) -> Result<Option<NodeTopology>, String> {
-        let found = within(self.api.get_opt(&self.node)).await?;
+        let found = match tokio::time::timeout(ANSWER, self.api.get(&self.node)).await {
+            Ok(Err(kube::Error::Api(status))) if status.code == NOT_FOUND => None,
+            Ok(found) => Some(found.map_err(|error| error.to_string())?),
+            Err(_) => return Err(format!("no answer within {ANSWER:?}")),
+        };
         Ok(found.filter(|found| self.is_owned(found)))
     }
 

@@ -216,6 +216,8 @@ impl Metrics {
             self.nodes_overcommitted.clone(),
         );
         registry.register("gangs", "Gangs with pods that have not ended", self.gangs.clone());
+        // A series that comes later than its metric would be no change to whoever watches for one.
+        self.set_graded(&BTreeMap::new());
         registry.register("graded", "Devices and nodes that are not ok, by grade", self.graded.clone());
         registry.register(
             "grades_held",
