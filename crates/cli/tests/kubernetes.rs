@@ -234,6 +234,8 @@ fn the_hardware_is_minded_by_whom_may(cluster: &Cluster) {
     let health = cluster.done(OSCAR, "health node-00001");
     assert!(health.contains("node-00001:3  broken") && health.contains("an operator: fan"), "{health}");
     assert!(health.contains("1 of 8 GPUs closed"), "{health}");
+    let nodes = cluster.done(OSCAR, "nodes");
+    assert!(nodes.contains("Closed by health: node-00001 (GPU 3)"), "{nodes}");
     let line = &cluster.document(OSCAR, "health")["lines"][0];
     assert_eq!((&line["grade"], &line["next"]), (&json!("broken"), &json!("when_cleared")), "{line}");
 

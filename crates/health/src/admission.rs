@@ -86,7 +86,8 @@ mod tests {
     fn a_share_is_closed_the_oldest_first_and_what_is_closed_stays_so() {
         // 20 % of 80 devices.
         let (policy, devices) = (Policy::default(), cluster(10));
-        let mut all: Vec<Closing> = (0..16).map(|device| closing(5, "n1", Some(device))).collect();
+        let on = |node| (0..8).map(move |device| closing(5, node, Some(device)));
+        let mut all: Vec<Closing> = on("n1").chain(on("n3")).collect();
         let mut admission = Admission::default();
         admission.judge(&policy, &devices, all.clone());
         assert!(admitted(&admission, &all).iter().all(|is| *is) && admission.held().is_none());
@@ -96,10 +97,10 @@ mod tests {
         assert!(!admission.admits(&all[16].node, Some(0)));
         let text = "1 grade is held: automation closed 16 of 80 devices, and closes up to 16";
         assert_eq!(admission.held(), Some(text));
-        // Whoever leads next judges all at once: the oldest are admitted.
+        // The next leader judges all at once: the oldest are admitted.
         let mut next = Admission::default();
         next.judge(&policy, &devices, all.clone());
-        assert!(next.admits(&all[16].node, Some(0)) && !next.admits(&all[15].node, Some(15)));
+        assert!(next.admits(&all[16].node, Some(0)) && !next.admits(&all[15].node, Some(7)));
         // A repair makes room.
         all.remove(0);
         admission.judge(&policy, &devices, all.clone());

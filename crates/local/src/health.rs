@@ -188,6 +188,20 @@ impl Health {
         samples.iter().map(view).collect()
     }
 
+    /// Says once that the devices cannot be sampled for now, and once that they can be again.
+    fn telemetry_works(&self, works: bool) {
+        const SILENT: &str = "telemetry: NVIDIA's library does not work now";
+        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known = sources.missing.iter().any(|missing| missing == SILENT);
+        if works && is_known {
+            sources.missing.retain(|missing| missing != SILENT);
+            info!("devices are sampled again");
+        } else if !works && !is_known {
+            sources.missing.push(SILENT.to_owned());
+            warn!("devices are not sampled: NVIDIA's library does not work");
+        }
+    }
+
     pub(crate) fn sources(&self) -> Sources {
         self.sources.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

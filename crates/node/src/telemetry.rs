@@ -72,8 +72,8 @@ impl Telemetry {
     }
 
     /// A sample of each device. One that did not answer at the start is asked for again. Blocks as long as the driver
-    /// takes to answer.
-    pub fn sample(&mut self) -> Vec<(u32, Vitals)> {
+    /// takes to answer. `None`: the library does not work, which tells nothing of a device.
+    pub fn sample(&mut self) -> Option<Vec<(u32, Vitals)>> {
         let Self { slots, watch } = self;
         let is_known = |device: u32, watch: &Watch| {
             watch.addresses().iter().any(|address| slots.device(address) == Some(device))
@@ -85,6 +85,9 @@ impl Telemetry {
             *watch = again;
         }
         let sampled = watch.sample();
+        if !watch.answers() {
+            return None;
+        }
         let known = watch.addresses().iter().zip(sampled);
         let mut found: Vec<(u32, Vitals)> =
             known.filter_map(|(address, vitals)| Some((slots.device(address)?, vitals))).collect();
@@ -93,6 +96,6 @@ impl Telemetry {
                 found.push((device, Vitals { is_lost: true, ..Vitals::default() }));
             }
         }
-        found
+        Some(found)
     }
 }

@@ -159,6 +159,11 @@ pub(crate) fn nodes(page: &Page, nodes: &[NodeView]) -> String {
             let said = clean(&format!("{}{problem}", shares.of));
             let _ = writeln!(text, "Shares of GPUs: {} ({said})", clean(&node.name));
         }
+        for node in nodes.iter().filter(|node| !node.closed.is_empty()) {
+            let closed: Vec<String> = node.closed.iter().map(u32::to_string).collect();
+            let gpus = if closed.len() == 1 { "GPU" } else { "GPUs" };
+            let _ = writeln!(text, "Closed by health: {} ({gpus} {})", clean(&node.name), closed.join(", "));
+        }
         for node in nodes.iter().filter(|node| !node.overcommitted.is_empty()) {
             let what = clean(&node.overcommitted.join(", "));
             let _ = writeln!(text, "Over-committed by its pods: {} ({what})", clean(&node.name));
@@ -288,6 +293,7 @@ mod tests {
             gpus_held: held,
             shares: None,
             overcommitted: Vec::new(),
+            closed: Vec::new(),
             held: [("default/vgg16".to_owned(), held)].into(),
         };
         let shown = plain(&nodes(&page(), &[node("a", 1), node("b", 0)]));

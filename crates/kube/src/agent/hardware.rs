@@ -103,7 +103,7 @@ impl Inventory {
     /// Where devices are.
     pub(super) fn slots(&self) -> Slots {
         let addresses = self.seen.machine.devices.iter().map(|device| device.pci_address.clone()).collect();
-        Slots { addresses, absent: self.lost }
+        Slots { addresses, absent: self.absent() }
     }
 
     /// The vendor's name of a device, or nothing.
@@ -117,6 +117,13 @@ impl Inventory {
 
     pub(super) const fn lost(&self) -> DeviceMask {
         self.lost
+    }
+
+    /// Lost devices that count as evidence. If none of them answers, what is wrong is rather the driver, or what a container
+    /// may use of it, than every device: then they are lost and not graded.
+    pub(super) fn absent(&self) -> DeviceMask {
+        let is_all = self.lost == self.machine().device_mask();
+        if is_all { DeviceMask::EMPTY } else { self.lost }
     }
 
     pub(super) fn notes(&self) -> &[String] {
@@ -234,6 +241,9 @@ mod tests {
         let resume = |now: &[&str], then: &[&str]| Inventory::resume(seen(now), Some(&before(then)));
         let inventory = resume(&["a", "c"], &["a", "b", "c"]);
         assert_eq!((inventory.lost(), inventory.uuids().unwrap().len()), (DeviceMask::one(1), 3));
+        // The driver does not answer in the container, as after a change of its runtime: no device is graded for it.
+        let inventory = resume(&[], &["a", "b"]);
+        assert_eq!((inventory.lost(), inventory.absent()), (DeviceMask::first(2), DeviceMask::EMPTY));
         assert_eq!(resume(&["b", "a"], &["a", "b"]).uuids().unwrap(), ["a", "b"]);
         // Another device came: the machine is as it is now.
         let inventory = resume(&["a", "x"], &["a", "b", "c"]);

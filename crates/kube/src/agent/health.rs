@@ -67,7 +67,7 @@ impl Health {
         }
         let (boot_id, uuids) = (kernel_log::boot_id(), inventory.names());
         let machine =
-            Machine { node: &node, boot_id: boot_id.as_deref(), uuids: &uuids, absent: inventory.lost() };
+            Machine { node: &node, boot_id: boot_id.as_deref(), uuids: &uuids, absent: inventory.absent() };
         let last = kept.as_ref().map(|kept| (kept.boot_id.as_deref(), &*kept.uuids));
         for device in grader.started(now, &machine, last) {
             info!(%node, device, "another device is in this place");
@@ -149,8 +149,8 @@ impl Health {
 
     /// A look at a machine whose devices cannot be sampled: which of them answer, and which do not.
     pub(super) fn looked(&self, inventory: &Inventory, held: Option<DeviceMask>) {
-        let lost = inventory.lost();
-        let answers = inventory.machine().device_mask().minus(lost);
+        let lost = inventory.absent();
+        let answers = inventory.machine().device_mask().minus(inventory.lost());
         self.change(false, |grader, now| {
             for device in lost.iter() {
                 grader.is_absent(now, &self.node, device);
@@ -159,7 +159,8 @@ impl Health {
                 let vitals = Evidence::Vitals(Box::default());
                 grader.observe(now, &self.node, Some(device), &[], vitals);
             }
-            let held = held.unwrap_or_default();
+            // Whether somebody uses it is not known: then it is in use.
+            let held = held.unwrap_or_else(|| inventory.machine().device_mask());
             grader.tick(now, &|_, device| device.map_or(held.is_empty(), |device| !held.contains(device)));
         });
     }
@@ -189,7 +190,17 @@ impl Health {
             state: grader.state().clone(),
         };
         let state = (!report.is_empty()).then(kept).and_then(|kept| serde_json::to_string(&kept).ok());
-        Published { grades, state: state.filter(|state| state.len() <= STATE_BYTES_MAX) }
+        let is_small = |state: &String| {
+            let is_small = state.len() <= STATE_BYTES_MAX;
+            if !is_small {
+                warn!(
+                    bytes = state.len(),
+                    "what a restart has to know of the hardware is too much, and is not kept"
+                );
+            }
+            is_small
+        };
+        Published { grades, state: state.filter(is_small) }
     }
 }
 

@@ -74,11 +74,9 @@ impl Metrics {
         trouble.say();
     }
 
-    /// Whether the devices are sampled, and the kernel log is read.
-    pub(super) fn sees(&self, is_sampled: bool, is_log_read: bool) {
-        for (source, is) in [("telemetry", is_sampled), ("kernel_log", is_log_read)] {
-            self.sources.get_or_create(&OfSource { source }).set(is.into());
-        }
+    /// Whether a source of evidence is read.
+    pub(super) fn sees(&self, source: &'static str, is_read: bool) {
+        self.sources.get_or_create(&OfSource { source }).set(is_read.into());
     }
 
     pub(super) fn show(&self, inventory: &Inventory, health: &Health) {

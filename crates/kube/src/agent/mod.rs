@@ -43,7 +43,7 @@ pub use hardware::Hardware;
 use hardware::Inventory;
 use health::Health;
 use metrics::Metrics;
-use publish::Publisher;
+use publish::{Occasion, Publisher};
 use truth::Truth;
 
 /// Before what could not be written is tried again.
@@ -143,9 +143,11 @@ async fn serve_node(settings: &Settings) -> Result<(), AgentError> {
     let is_host = settings.hardware == Hardware::Host;
     let is_sampled = is_host
         && watch::telemetry(&health, slots.clone(), settings.sample_every, truth.clone(), metrics.clone());
-    let log = settings.kernel_log.as_deref();
-    let is_log_read = log.is_some_and(|path| watch::kernel_log(&health, path, slots));
-    metrics.sees(is_sampled, is_log_read);
+    metrics.sees(watch::TELEMETRY, is_sampled);
+    metrics.sees(watch::KERNEL_LOG, false);
+    if let Some(path) = &settings.kernel_log {
+        watch::kernel_log(&health, path, slots, metrics.clone());
+    }
     let asked = watcher(
         Api::all(client),
         watcher::Config::default().fields(&format!("metadata.name={}", settings.node)),
@@ -215,16 +217,18 @@ impl Watched<'_> {
     async fn keep_looking(mut self, mut asked: BoxStream<'_, watcher::Result<watcher::Event<NodeTopology>>>) {
         let mut changes = self.health.changes();
         let mut next = Instant::now() + self.settings.every;
-        let mut is_look = true;
+        let mut occasion = Occasion::Look;
+        let mut pause = RETRY_AFTER;
         loop {
-            let is_written = self.tell(is_look).await;
-            is_look = false;
-            let retry = if is_written { Duration::MAX } else { RETRY_AFTER };
+            let is_written = self.tell(occasion).await;
+            occasion = Occasion::Change;
+            pause = if is_written { RETRY_AFTER } else { (pause * 2).min(self.settings.every) };
+            let retry = if is_written { Duration::MAX } else { pause };
             tokio::select! {
                 () = tokio::time::sleep_until(next) => {
                     self.look().await;
                     next = Instant::now() + self.settings.every;
-                    is_look = true;
+                    occasion = Occasion::Look;
                 }
                 Ok(()) = changes.changed() => {}
                 Some(event) = asked.next() => self.asked(event).await,
@@ -234,7 +238,7 @@ impl Watched<'_> {
     }
 
     /// Writes and tells what changed. Whether that is done.
-    async fn tell(&mut self, is_look: bool) -> bool {
+    async fn tell(&mut self, occasion: Occasion) -> bool {
         if let Some(devices) = &self.devices {
             let now = self.inventory.plugin_devices(self.health.closed());
             devices.send_if_modified(|known| {
@@ -244,13 +248,15 @@ impl Watched<'_> {
             });
         }
         self.metrics.show(&self.inventory, &self.health);
-        match self.publisher.publish(&self.inventory, &self.health, is_look).await {
-            Ok(_) => self.is_ready.store(true, Ordering::Release),
-            Err(why) => {
-                let about = &self.settings.node;
-                self.metrics.trouble(&Trouble::new("the NodeTopology is not written", about, why));
-                return false;
-            }
+        let about = &self.settings.node;
+        if let Err(why) = self.publisher.publish(&self.inventory, &self.health, occasion).await {
+            self.metrics.trouble(&Trouble::new("the NodeTopology is not written", about, why));
+            return false;
+        }
+        self.is_ready.store(true, Ordering::Release);
+        if let Err(why) = self.publisher.remove_again(&self.inventory, &self.health).await {
+            self.metrics.trouble(&Trouble::new("a request that was followed is not removed", about, why));
+            return false;
         }
         true
     }
@@ -272,7 +278,7 @@ impl Watched<'_> {
         }
     }
 
-    /// Somebody changed or deleted the object.
+    /// The object was changed or deleted.
     async fn asked(&mut self, event: watcher::Result<watcher::Event<NodeTopology>>) {
         use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
         let done = match event {

@@ -11,7 +11,7 @@ use super::Metrics;
 use super::hardware::Inventory;
 use super::health::{Health, Published, STATE};
 use crate::crd::requests::Request;
-use crate::crd::{NodeTopology, NodeTopologySpec};
+use crate::crd::{GradeSpec, NodeTopology, NodeTopologySpec};
 use crate::quantity::Amount;
 use crate::world::{ANSWER, Trouble};
 
@@ -22,6 +22,17 @@ const CHECK_EVERY: u32 = 10;
 /// Somebody else changed it meanwhile.
 const CONFLICT: u16 = 409;
 const NOT_FOUND: u16 = 404;
+
+/// When the object may have to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Occasion {
+    /// Something changed: a grade is written at once, and other words for it with the next look.
+    Change,
+    /// The machine was looked at. Evidence that changes no grade is written at every tenth look.
+    Look,
+    /// An operator asked for something.
+    Request,
+}
 
 pub(super) struct Publisher {
     api: Api<NodeTopology>,
@@ -38,6 +49,8 @@ pub(super) struct Publisher {
     looks: u32,
     /// Requests that are followed, and not removed yet as far as is known: what is written for them is seen with them.
     followed: BTreeSet<(String, String)>,
+    /// They could not be removed.
+    is_removal_due: bool,
     metrics: Metrics,
 }
 
@@ -55,6 +68,7 @@ impl Publisher {
             written: None,
             version: 0,
             followed: BTreeSet::new(),
+            is_removal_due: false,
             looks: 0,
             metrics,
         }
@@ -76,23 +90,28 @@ impl Publisher {
         of.eq(self.owner[0]["uid"].as_str())
     }
 
-    /// Writes what was found, if the object does not say so already. `is_look`: also what the grader has to know after a
-    /// restart, if that is all that changed; between two looks it waits. The version that was written, if it was.
+    /// Writes what was found, if the object does not say so already. The version that was written, if it was.
     pub(super) async fn publish(
         &mut self,
         inventory: &Inventory,
         health: &Health,
-        is_look: bool,
+        occasion: Occasion,
     ) -> Result<Option<String>, String> {
         let version = *health.changes().borrow();
         let published = health.published();
         let spec = self.spec(inventory, &published);
+        let is_look = occasion == Occasion::Look;
         self.looks = self.looks.wrapping_add(u32::from(is_look));
-        if self.written.is_none() || self.looks.is_multiple_of(CHECK_EVERY) {
+        let is_check = is_look && self.looks.is_multiple_of(CHECK_EVERY);
+        if self.written.is_none() || is_check {
             self.owner = owner(&within(self.nodes.get(&self.node)).await?);
             self.written = self.found().await?.map(|found| found.spec);
         }
-        if self.written.as_ref() == Some(&spec) && (version == self.version || !is_look) {
+        let is_known = self.written.as_ref() == Some(&spec);
+        let is_graded_so = self.written.as_ref().is_some_and(|written| grades(written) == grades(&spec));
+        let is_state_due = version != self.version && (is_check || occasion == Occasion::Request);
+        let waits = occasion == Occasion::Change && is_graded_so;
+        if waits || (is_known && !is_state_due) {
             return Ok(None);
         }
         let annotations: BTreeMap<&str, String> =
@@ -115,7 +134,7 @@ impl Publisher {
         Ok(written.resource_version())
     }
 
-    /// It was deleted, or somebody else changed it: it is written again.
+    /// It was deleted: it is written again.
     pub(super) fn forget(&mut self) {
         self.written = None;
     }
@@ -137,9 +156,11 @@ impl Publisher {
             self.followed.insert(asked);
         }
         if self.followed.is_empty() {
+            self.is_removal_due = false;
             return Ok(());
         }
-        let written = self.publish(inventory, health, true).await?;
+        self.is_removal_due = true;
+        let written = self.publish(inventory, health, Occasion::Request).await?;
         // Where somebody changed it meanwhile, the next event says what is still asked.
         let version = written.or_else(|| found.resource_version());
         let gone: BTreeMap<&String, Value> =
@@ -148,9 +169,26 @@ impl Publisher {
         let params = PatchParams::default();
         let removed = self.api.patch(&self.node, &params, &patch);
         match tokio::time::timeout(ANSWER, removed).await {
-            Ok(Err(kube::Error::Api(status))) if status.code == CONFLICT => Ok(()),
-            Ok(removed) => removed.map(drop).map_err(|error| error.to_string()),
-            Err(_) => Err(format!("no answer within {ANSWER:?}")),
+            Ok(Err(kube::Error::Api(status))) if status.code == CONFLICT => {}
+            Ok(removed) => drop(removed.map_err(|error| error.to_string())?),
+            Err(_) => return Err(format!("no answer within {ANSWER:?}")),
+        }
+        self.is_removal_due = false;
+        Ok(())
+    }
+
+    /// Requests that were followed and could not be removed: an agent that starts later would follow them again.
+    pub(super) async fn remove_again(
+        &mut self,
+        inventory: &Inventory,
+        health: &Health,
+    ) -> Result<(), String> {
+        if !self.is_removal_due {
+            return Ok(());
+        }
+        match self.found().await? {
+            Some(found) => self.obey(&found, inventory, health).await,
+            None => Ok(()),
         }
     }
 
@@ -184,6 +222,11 @@ impl Publisher {
         spec.memory_bytes = self.memory_bytes.map_or(spec.memory_bytes, signed);
         spec
     }
+}
+
+/// What cannot wait.
+fn grades(spec: &NodeTopologySpec) -> Vec<(Option<u32>, GradeSpec)> {
+    spec.grades().map(|(device, of)| (device, of.grade)).collect()
 }
 
 fn owner(node: &Node) -> Value {

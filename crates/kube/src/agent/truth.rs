@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ pub(super) struct Truth {
     names: Vec<String>,
     /// Pods that the scheduler bound here, by `namespace/name`.
     pods: Mutex<BTreeMap<String, Pod>>,
+    is_listed: AtomicBool,
 }
 
 /// A pod that has other devices than its annotation says.
@@ -45,15 +47,19 @@ impl Expectations for Truth {
 
 impl Truth {
     pub(super) const fn new(names: Vec<String>) -> Self {
-        Self { names, pods: Mutex::new(BTreeMap::new()) }
+        Self { names, pods: Mutex::new(BTreeMap::new()), is_listed: AtomicBool::new(false) }
     }
 
     fn pods(&self) -> MutexGuard<'_, BTreeMap<String, Pod>> {
         self.pods.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Devices that pods of the node have, or are about to get.
+    /// Devices that were chosen for pods of the node that have not ended.
+    /// All, as long as pods are not listed.
     pub(super) fn held(&self) -> DeviceMask {
+        if !self.is_listed.load(Ordering::Acquire) {
+            return DeviceMask(u64::MAX);
+        }
         let pods = self.pods();
         let held = pods.values().filter(|pod| !pod.is_over()).filter_map(|pod| pod.annotation(DEVICES));
         held.filter_map(|text| text.parse().ok()).fold(DeviceMask::EMPTY, DeviceMask::union)
@@ -68,7 +74,10 @@ impl Truth {
             match event {
                 Ok(watcher::Event::Init) => listed.clear(),
                 Ok(watcher::Event::InitApply(pod)) => drop(listed.insert(pod.path(), pod)),
-                Ok(watcher::Event::InitDone) => *self.pods() = std::mem::take(&mut listed),
+                Ok(watcher::Event::InitDone) => {
+                    *self.pods() = std::mem::take(&mut listed);
+                    self.is_listed.store(true, Ordering::Release);
+                }
                 Ok(watcher::Event::Apply(pod)) => drop(self.pods().insert(pod.path(), pod)),
                 Ok(watcher::Event::Delete(pod)) => drop(self.pods().remove(&pod.path())),
                 Err(error) => metrics.trouble(&Trouble::new("a watch failed", "pods", error)),

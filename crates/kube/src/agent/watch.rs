@@ -15,23 +15,30 @@ use super::health::Health;
 use super::metrics::Metrics;
 use super::truth::Truth;
 
+/// Sources of evidence, as the metric names them.
+pub(super) const TELEMETRY: &str = "telemetry";
+pub(super) const KERNEL_LOG: &str = "kernel_log";
+
 /// How often the kernel log is read.
 const READ_EVERY: Duration = Duration::from_secs(1);
 
-/// Takes Xids from the kernel log from now on. Whether it can be read.
-pub(super) fn kernel_log(health: &Arc<Health>, path: &Path, slots: Slots) -> bool {
+/// Takes Xids from the kernel log from now on, if it can be opened.
+pub(super) fn kernel_log(health: &Arc<Health>, path: &Path, slots: Slots, metrics: Metrics) {
     let mut log = match KernelLog::open(path) {
         Ok(log) => log,
         Err(error) => {
+            metrics.sees(KERNEL_LOG, false);
             warn!(path = %path.display(), error = %error, "no Xid is seen: the kernel log cannot be opened");
-            return false;
+            return;
         }
     };
     let health = Arc::clone(health);
     let mut is_readable = true;
     let read = move || {
         loop {
-            match log.read() {
+            let read = log.read();
+            metrics.sees(KERNEL_LOG, read.is_ok());
+            match read {
                 Ok(found) => {
                     is_readable = true;
                     for xid in found {
@@ -57,7 +64,9 @@ pub(super) fn kernel_log(health: &Arc<Health>, path: &Path, slots: Slots) -> boo
             thread::sleep(READ_EVERY);
         }
     };
-    thread::Builder::new().name("kernel-log".to_owned()).spawn(read).is_ok()
+    if let Err(error) = thread::Builder::new().name("kernel-log".to_owned()).spawn(read) {
+        warn!(error = %error, "no Xid is seen: no thread can be started");
+    }
 }
 
 /// Samples the devices from now on. Whether they can be sampled.
@@ -80,11 +89,19 @@ pub(super) fn telemetry(
         }
     };
     let health = Arc::clone(health);
+    let mut works = true;
     let sample = move || {
         loop {
             let samples = telemetry.sample();
+            if samples.is_some() != works {
+                works = samples.is_some();
+                warn!(works, "NVIDIA's library");
+            }
+            metrics.sees(TELEMETRY, works);
+            let samples = samples.unwrap_or_default();
             metrics.sampled(&samples);
-            health.sampled(samples, truth.as_ref().map(|truth| truth.held()));
+            let held = truth.as_ref().map(|truth| truth.held());
+            health.sampled(samples, held);
             thread::sleep(every);
         }
     };

@@ -54,26 +54,33 @@ impl HealthState {
         self.is_stale |= self.said.contains_key(node);
     }
 
-    /// Closed devices of a node, by what its agent says.
+    /// Closed devices of a node, as the engine knows it.
     pub(crate) fn closed(&self, node: &NodeName) -> DeviceMask {
-        let grades = self.said.get(node).into_iter().flatten();
-        grades.filter(|(_, of)| of.grade().is_closed()).filter_map(|(device, _)| *device).collect()
+        let grades = self.told.get(node).into_iter().flatten();
+        grades.filter(|(_, of)| of.grade.is_closed()).filter_map(|(device, _)| *device).collect()
     }
 
-    /// What changed since the last time, as facts. `devices`: those of each node that the engine knows.
+    /// What changed since the last time, as facts, and the nodes that it is about. `devices`: those of each node that the
+    /// engine knows.
     pub(crate) fn tell(
         &mut self,
         devices: impl FnOnce() -> BTreeMap<NodeName, DeviceMask>,
         facts: &mut Vec<Input>,
-    ) {
+    ) -> Vec<NodeName> {
+        let mut changed = Vec::new();
         if !std::mem::take(&mut self.is_stale) {
-            return;
+            return changed;
         }
         let devices = devices();
-        let counts = devices.iter().map(|(node, devices)| (node.clone(), devices.count())).collect();
+        // A node without devices is nothing that automation closes.
+        let counts = devices.iter().filter(|(_, devices)| !devices.is_empty());
+        let counts = counts.map(|(node, devices)| (node.clone(), devices.count())).collect();
         let said = || self.said.iter().filter(|(node, _)| devices.contains_key(*node));
         let closing = |(node, grades): (&NodeName, &Grades<HealthSpec>)| -> Vec<_> {
-            grades.iter().filter_map(|(device, of)| of.closing(node, *device)).collect()
+            let there = devices.get(node).copied().unwrap_or_default();
+            let is_there = |device: &Option<u32>| device.is_none_or(|device| there.contains(device));
+            let grades = grades.iter().filter(|(device, _)| is_there(device));
+            grades.filter_map(|(device, of)| of.closing(node, *device)).collect()
         };
         let closings = said().flat_map(closing).collect();
         self.admission.judge(&self.policy, &counts, closings);
@@ -84,10 +91,14 @@ impl HealthState {
             let wanted = self.wanted(&node, *there);
             let before = self.told.remove(&node).unwrap_or_default();
             news(&node, &before, &wanted, facts);
+            if before != wanted {
+                changed.push(node.clone());
+            }
             if !wanted.is_empty() {
                 self.told.insert(node, wanted);
             }
         }
+        changed
     }
 
     /// The grades of a node that take effect.

@@ -435,12 +435,14 @@ impl NodeState {
         }
     }
 
-    /// Grades that changed since the last time, as facts. They come after what gangs hold: who has to leave is told so.
+    /// Grades that changed since the last time, as facts. They come after what gangs hold, so that gangs leave.
     pub(crate) fn tell_health(&mut self, facts: &mut Vec<Input>) {
         let nodes = self.nodes.iter();
         let told = nodes.filter_map(|(name, entry)| Some((name, entry.told.as_ref()?)));
         let devices = || told.map(|(name, node)| (name.clone(), node.machine.device_mask())).collect();
-        self.health.tell(devices, facts);
+        // What the kubelet does not offer is counted otherwise once it is known which devices these are.
+        let changed = self.health.tell(devices, facts);
+        self.changed.extend(changed);
     }
 
     /// Devices and nodes by grade, and why the circuit breaker holds grades, if it does.

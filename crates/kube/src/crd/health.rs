@@ -164,7 +164,7 @@ mod tests {
     fn a_grade_is_read_as_it_was_written() {
         let node = NodeName::new("a").unwrap();
         for (grade, _) in GRADES {
-            for ((repair, _), (next, _)) in REPAIRS.into_iter().zip(NEXTS) {
+            for ((repair, _), (next, _)) in REPAIRS.into_iter().cycle().zip(NEXTS) {
                 let written = HealthSpec {
                     grade: GradeSpec::Broken,
                     reason: "Xid 79".to_owned(),

@@ -1,5 +1,6 @@
 //! The health of nodes, as their agents publish it, and what operators ask of the agents.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use kube::api::{ListParams, Patch, PatchParams};
@@ -8,7 +9,7 @@ use phalanx_health::Line;
 use phalanx_model::{Grade, NodeName};
 use serde_json::json;
 
-use super::{Cluster, UserError, list};
+use super::{Cluster, NodeView, UserError, list};
 use crate::crd::NodeTopology;
 use crate::crd::requests::Request;
 
@@ -91,7 +92,7 @@ impl Cluster {
         Ok(Asked::Waits)
     }
 
-    fn topologies(&self) -> Api<NodeTopology> {
+    pub(super) fn topologies(&self) -> Api<NodeTopology> {
         Api::all(self.client.clone())
     }
 
@@ -99,6 +100,22 @@ impl Cluster {
         let found = self.runtime.block_on(self.topologies().get_opt(node.as_str()))?;
         let none = || UserError::Unreadable(format!("no agent has said what stands in node {node}"));
         found.ok_or_else(none)
+    }
+}
+
+/// Which nodes and GPUs are closed by their health.
+pub(super) fn mark(views: &mut [NodeView], found: &[NodeTopology]) {
+    let found: BTreeMap<String, &NodeTopology> =
+        found.iter().map(|found| (found.name_any(), found)).collect();
+    for view in views {
+        let Some(found) = found.get(&view.name) else { continue };
+        for (device, _) in found.spec.grades().filter(|(_, of)| of.grade().is_closed()) {
+            match device {
+                Some(device) => view.closed.push(device),
+                None if view.state == "open" => view.state = "unhealthy",
+                None => {}
+            }
+        }
     }
 }
 

@@ -280,7 +280,11 @@ impl Cluster {
             let nodes: Vec<Node> = list(&Api::all(self.client.clone()), &ListParams::default()).await?;
             let unfinished = ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed");
             let pods: Vec<Pod> = list(&Api::all(self.client.clone()), &unfinished).await?;
-            Ok(view::nodes(&nodes, &pods))
+            // Health is shown to whoever may read it.
+            let found = list(&self.topologies(), &ListParams::default()).await.unwrap_or_default();
+            let mut views = view::nodes(&nodes, &pods);
+            health::mark(&mut views, &found);
+            Ok(views)
         })
     }
 

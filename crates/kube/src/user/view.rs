@@ -85,7 +85,7 @@ pub struct EventView {
 pub struct NodeView {
     pub name: String,
     pub address: String,
-    /// `open`, `cordoned`, `given_back`, `not_ready`.
+    /// `open`, `cordoned`, `given_back`, `not_ready`, `unhealthy`.
     pub state: &'static str,
     /// Words of the labels `node-role.kubernetes.io/…`.
     pub roles: Vec<String>,
@@ -105,6 +105,9 @@ pub struct NodeView {
     /// Of what its pods hold more than there is, as Kubernetes calls it: `nvidia.com/gpu`, `cpu`, `pods`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub overcommitted: Vec<String>,
+    /// GPUs that their health closes to new gangs, where this user may read it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub closed: Vec<u32>,
 }
 
 /// Shares of GPUs: replicas that NVIDIA's device plugin advertises, or MIG slices.
@@ -389,6 +392,7 @@ impl NodeView {
             }),
             held: BTreeMap::new(),
             overcommitted: Vec::new(),
+            closed: Vec::new(),
         }
     }
 }

@@ -73,7 +73,9 @@ fn telemetry(health: &Health, host: &Host, every: Duration) -> Option<Telemetry>
 /// Samples all devices, and tells the grader what time it is.
 fn look(daemon: &Daemon, telemetry: Option<&mut Telemetry>) -> bool {
     let health = &daemon.health;
-    let sampled = telemetry.map_or_else(Vec::new, Telemetry::sample);
+    let sampled = telemetry.map_or_else(|| Some(Vec::new()), Telemetry::sample);
+    health.telemetry_works(sampled.is_some());
+    let sampled = sampled.unwrap_or_default();
     let now = daemon.clock.now();
     *health.samples.lock().unwrap_or_else(PoisonError::into_inner) =
         sampled.iter().map(|(device, vitals)| (*device, (now, vitals.clone()))).collect();

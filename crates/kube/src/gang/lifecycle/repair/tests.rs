@@ -108,7 +108,7 @@ fn a_gang_leaves_a_device_that_its_agent_closes_at_once_and_one_that_it_closes_a
     assert_eq!((places(&play), play.suspensions), (all_on("b"), 1));
 }
 
-/// Whoever leads next hears of grades and of the gang at once.
+/// The next leader hears of grades and of the gang at once.
 #[test]
 fn a_scheduler_that_starts_anew_takes_a_gang_off_a_device_that_was_closed_meanwhile() {
     let mut play = started();
