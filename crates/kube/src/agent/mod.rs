@@ -40,7 +40,7 @@ use crate::quantity::Amount;
 use crate::world::{ANSWER, Trouble, serve, told_to_end};
 
 pub use hardware::Hardware;
-use hardware::Inventory;
+use hardware::{Inventory, Seen};
 use health::Health;
 use metrics::Metrics;
 use publish::{Occasion, Publisher};
@@ -186,6 +186,14 @@ async fn ended(plugin: &mut Option<Plugin>) -> Result<(), AgentError> {
     }
 }
 
+/// What a look saw; never while there is none.
+async fn ended_look(looking: &mut Option<JoinHandle<Result<Seen, String>>>) -> Result<Seen, String> {
+    match looking {
+        Some(look) => look.await.unwrap_or_else(|error| Err(error.to_string())),
+        None => std::future::pending().await,
+    }
+}
+
 /// How the hardware is graded, from what an earlier agent knew on.
 fn health(
     settings: &Settings,
@@ -219,14 +227,21 @@ impl Watched<'_> {
         let mut next = Instant::now() + self.settings.every;
         let mut occasion = Occasion::Look;
         let mut pause = RETRY_AFTER;
+        // A driver that hangs holds up one look, and nothing else.
+        let mut looking = None;
         loop {
             let is_written = self.tell(occasion).await;
             occasion = Occasion::Change;
             pause = if is_written { RETRY_AFTER } else { (pause * 2).min(self.settings.every) };
             let retry = if is_written { Duration::MAX } else { pause };
             tokio::select! {
-                () = tokio::time::sleep_until(next) => {
-                    self.look().await;
+                () = tokio::time::sleep_until(next), if looking.is_none() => {
+                    let hardware = self.settings.hardware.clone();
+                    looking = Some(tokio::spawn(async move { hardware.seen().await }));
+                }
+                seen = ended_look(&mut looking) => {
+                    self.looked(seen);
+                    looking = None;
                     next = Instant::now() + self.settings.every;
                     occasion = Occasion::Look;
                 }
@@ -261,8 +276,8 @@ impl Watched<'_> {
         true
     }
 
-    async fn look(&mut self) {
-        match self.settings.hardware.seen().await {
+    fn looked(&mut self, seen: Result<Seen, String>) {
+        match seen {
             Ok(seen) => {
                 for news in self.inventory.look_again(seen) {
                     warn!(node = self.settings.node, news, "the machine has changed");
