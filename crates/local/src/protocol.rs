@@ -31,8 +31,7 @@ pub use cluster::{
     WindowView,
 };
 pub use filter::JobFilter;
-pub(crate) use health::hardware;
-pub use health::{HealthFinding, HealthReport, HealthView, SampleView};
+pub use health::{HealthFinding, HealthReport, HealthView, SampleView, hardware};
 pub use terminal::{ExecAsk, TerminalView};
 
 /// Version of every shape below; shown as `apiVersion` in `-o json`.

@@ -14,8 +14,10 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::libc;
+use thiserror::Error;
 
 use crate::processes;
+use crate::telemetry::Slots;
 use follow::Follower;
 pub use line::parse;
 
@@ -90,6 +92,58 @@ impl KernelLog {
     pub fn lost(&self) -> u64 {
         self.lost
     }
+}
+
+/// The kernel log, read again and again for the errors of a machine's devices.
+#[derive(Debug)]
+pub struct DeviceLog {
+    log: KernelLog,
+    slots: Slots,
+    is_readable: bool,
+}
+
+impl DeviceLog {
+    /// See [`KernelLog::open`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open(path: &Path, slots: Slots) -> io::Result<Self> {
+        Ok(Self { log: KernelLog::open(path)?, slots, is_readable: true })
+    }
+
+    /// Xid errors since the last call, with the numbers of their devices; `None` while the log cannot be read.
+    /// `unusable` hears what is no such error, and that the log cannot be read: once, until it can again.
+    pub fn read(&mut self, mut unusable: impl FnMut(Unusable)) -> Option<Vec<(u32, Xid)>> {
+        let was_readable = self.is_readable;
+        let read = self.log.read();
+        self.is_readable = read.is_ok();
+        let found = match read {
+            Ok(found) => found,
+            Err(error) => {
+                if was_readable {
+                    unusable(Unusable::Log(error));
+                }
+                return None;
+            }
+        };
+        let mut of_devices = Vec::with_capacity(found.len());
+        for xid in found {
+            match self.slots.device(&xid.address) {
+                Some(device) => of_devices.push((device, xid)),
+                None => unusable(Unusable::Device(xid)),
+            }
+        }
+        Some(of_devices)
+    }
+}
+
+/// What a [`DeviceLog`] cannot use.
+#[derive(Debug, Error)]
+pub enum Unusable {
+    #[error("the kernel log cannot be read: {0}")]
+    Log(io::Error),
+    #[error("Xid {} of the device at {}, which is not known here: {}", .0.number, .0.address, .0.text)]
+    Device(Xid),
 }
 
 /// Tells one boot of this host from another: what a kernel log says of a device is void after a reboot. `None` on

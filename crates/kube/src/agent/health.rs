@@ -143,7 +143,7 @@ impl Health {
                 let vitals = Evidence::Vitals(Box::new(vitals));
                 grader.observe(now, &self.node, Some(device), &[], vitals);
             }
-            grader.tick(now, &|_, device| device.map_or(held.is_empty(), |device| !held.contains(device)));
+            tick(grader, now, held);
         });
     }
 
@@ -161,7 +161,7 @@ impl Health {
             }
             // Whether somebody uses it is not known: then it is in use.
             let held = held.unwrap_or_else(|| inventory.machine().device_mask());
-            grader.tick(now, &|_, device| device.map_or(held.is_empty(), |device| !held.contains(device)));
+            tick(grader, now, held);
         });
     }
 
@@ -202,6 +202,11 @@ impl Health {
         };
         Published { grades, state: state.filter(is_small) }
     }
+}
+
+/// Tells a grader what time it is, and which devices nobody uses: all but `held`; the node itself where none is held.
+fn tick(grader: &mut Grader, now: Timestamp, held: DeviceMask) {
+    grader.tick(now, &|_, device| device.map_or(held.is_empty(), |device| !held.contains(device)));
 }
 
 /// The grades of an agent whose state cannot be read: they stay until a person clears them.

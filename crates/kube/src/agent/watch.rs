@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use phalanx_health::Evidence;
-use phalanx_node::kernel_log::KernelLog;
+use phalanx_node::kernel_log::{DeviceLog, Xid};
 use phalanx_node::telemetry::{Slots, Telemetry};
 use tracing::{info, warn};
 
@@ -24,7 +24,7 @@ const READ_EVERY: Duration = Duration::from_secs(1);
 
 /// Takes Xids from the kernel log from now on, if it can be opened.
 pub(super) fn kernel_log(health: &Arc<Health>, path: &Path, slots: Slots, metrics: Metrics) {
-    let mut log = match KernelLog::open(path) {
+    let mut log = match DeviceLog::open(path, slots) {
         Ok(log) => log,
         Err(error) => {
             metrics.sees(KERNEL_LOG, false);
@@ -33,33 +33,12 @@ pub(super) fn kernel_log(health: &Arc<Health>, path: &Path, slots: Slots, metric
         }
     };
     let health = Arc::clone(health);
-    let mut is_readable = true;
     let read = move || {
         loop {
-            let read = log.read();
-            metrics.sees(KERNEL_LOG, read.is_ok());
-            match read {
-                Ok(found) => {
-                    is_readable = true;
-                    for xid in found {
-                        match slots.device(&xid.address) {
-                            Some(device) => {
-                                let evidence = Evidence::Xid { number: xid.number, text: xid.text };
-                                health.observe(Some(device), evidence);
-                            }
-                            None => warn!(
-                                xid = xid.number,
-                                address = xid.address,
-                                text = xid.text,
-                                "an Xid of an unknown device"
-                            ),
-                        }
-                    }
-                }
-                Err(error) if std::mem::take(&mut is_readable) => {
-                    warn!(error = %error, "the kernel log cannot be read");
-                }
-                Err(_) => {}
+            let read = log.read(|unusable| warn!("{unusable}"));
+            metrics.sees(KERNEL_LOG, read.is_some());
+            for (device, Xid { number, text, .. }) in read.into_iter().flatten() {
+                health.observe(Some(device), Evidence::Xid { number, text });
             }
             thread::sleep(READ_EVERY);
         }

@@ -77,9 +77,7 @@ impl HealthState {
         let counts = counts.map(|(node, devices)| (node.clone(), devices.count())).collect();
         let said = || self.said.iter().filter(|(node, _)| devices.contains_key(*node));
         let closing = |(node, grades): (&NodeName, &Grades<HealthSpec>)| -> Vec<_> {
-            let there = devices.get(node).copied().unwrap_or_default();
-            let is_there = |device: &Option<u32>| device.is_none_or(|device| there.contains(device));
-            let grades = grades.iter().filter(|(device, _)| is_there(device));
+            let grades = of_devices(grades, devices.get(node).copied().unwrap_or_default());
             grades.filter_map(|(device, of)| of.closing(node, *device)).collect()
         };
         let closings = said().flat_map(closing).collect();
@@ -103,9 +101,7 @@ impl HealthState {
 
     /// The grades of a node that take effect.
     fn wanted(&self, node: &NodeName, there: DeviceMask) -> Grades<Graded> {
-        let said = self.said.get(node).into_iter().flatten();
-        let is_there = |device: &Option<u32>| device.is_none_or(|device| there.contains(device));
-        let said = said.filter(|(device, _)| is_there(device));
+        let said = self.said.get(node).into_iter().flat_map(|grades| of_devices(grades, there));
         let effective = said.map(|(device, of)| {
             let graded = of.graded();
             let is_held = of.closing(node, *device).is_some() && !self.admission.admits(node, *device);
@@ -126,6 +122,14 @@ impl HealthState {
         }
         (counts, self.admission.held())
     }
+}
+
+/// The grades of these devices, and of the node itself.
+fn of_devices(
+    grades: &Grades<HealthSpec>,
+    there: DeviceMask,
+) -> impl Iterator<Item = (&Option<u32>, &HealthSpec)> {
+    grades.iter().filter(move |(device, _)| device.is_none_or(|device| there.contains(device)))
 }
 
 /// What changed on a node; equal grades are one fact.

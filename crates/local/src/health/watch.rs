@@ -9,7 +9,7 @@ use std::time::Duration;
 use phalanx_health::Evidence;
 use phalanx_model::NodeName;
 use phalanx_model::show::span;
-use phalanx_node::kernel_log::{KernelLog, Xid};
+use phalanx_node::kernel_log::{DeviceLog, Xid};
 use phalanx_node::telemetry::Telemetry;
 use tracing::warn;
 
@@ -28,25 +28,19 @@ pub(crate) fn start(daemon: &Arc<Daemon>, options: &UpOptions) -> io::Result<()>
     let mut telemetry = host.as_ref().and_then(|host| telemetry(&daemon.health, host, every));
     Daemon::watch(daemon, "telemetry", every, move |daemon| look(daemon, telemetry.as_mut()))?;
     let Some(host) = host else { return Ok(()) };
-    let Some(mut log) = opened(&daemon.health, &options.kernel_log) else { return Ok(()) };
-    let mut is_readable = true;
-    Daemon::watch(daemon, "kernel-log", READ_EVERY, move |daemon| match log.read() {
-        Ok(found) => {
-            is_readable = true;
-            found.into_iter().all(|xid| take(daemon, &host, xid))
-        }
-        Err(e) => {
-            if std::mem::take(&mut is_readable) {
-                warn!(error = %e, "the kernel log cannot be read");
-            }
-            true
-        }
+    let Some(mut log) = opened(&daemon.health, &options.kernel_log, &host) else { return Ok(()) };
+    Daemon::watch(daemon, "kernel-log", READ_EVERY, move |daemon| {
+        let found = log.read(|unusable| warn!("{unusable}")).unwrap_or_default();
+        found.into_iter().all(|(device, Xid { number, text, .. })| {
+            let evidence = Evidence::Xid { number, text };
+            daemon.health.report(daemon, &host.node, Some(device), evidence).unwrap_or(false)
+        })
     })
 }
 
-fn opened(health: &Health, path: &Path) -> Option<KernelLog> {
+fn opened(health: &Health, path: &Path, host: &Host) -> Option<DeviceLog> {
     let mut sources = health.sources.lock().unwrap_or_else(PoisonError::into_inner);
-    match KernelLog::open(path) {
+    match DeviceLog::open(path, host.slots.clone()) {
         Ok(log) => {
             sources.open.push(format!("Xids in {}", path.display()));
             Some(log)
@@ -102,14 +96,4 @@ fn look(daemon: &Daemon, telemetry: Option<&mut Telemetry>) -> bool {
     };
     // What samples are compared with is taken anew after a restart.
     health.change(daemon, false, change).1
-}
-
-fn take(daemon: &Daemon, host: &Host, xid: Xid) -> bool {
-    let Xid { number, address, text } = xid;
-    let Some(device) = host.slots.device(&address) else {
-        warn!(xid = number, address, text, "an Xid of a device that is not known here");
-        return true;
-    };
-    let evidence = Evidence::Xid { number, text };
-    daemon.health.report(daemon, &host.node, Some(device), evidence).unwrap_or(false)
 }

@@ -17,7 +17,8 @@ pub struct HealthReport {
 }
 
 /// `GPU gpu-1:3`, or `node gpu-1` for the node itself.
-pub(crate) fn hardware(node: &NodeName, device: Option<u32>) -> String {
+#[must_use]
+pub fn hardware(node: &NodeName, device: Option<u32>) -> String {
     device.map_or_else(|| format!("node {node}"), |device| format!("GPU {node}:{device}"))
 }
 

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use phalanx_kube::crd::requests::{Finding, Request};
 use phalanx_kube::user::{Asked, HealthSeen};
-use phalanx_local::protocol::HealthView;
+use phalanx_local::protocol::{HealthView, hardware};
 use phalanx_model::Grade;
 
 use super::{Session, say};
@@ -57,7 +57,7 @@ fn view(seen: HealthSeen) -> HealthView {
 
 fn ask(session: &Session, what: &Hardware, request: &Request) -> Result<ExitCode, Failure> {
     let Hardware { node, device } = what;
-    let name = device.map_or_else(|| format!("node {node}"), |device| format!("GPU {node}:{device}"));
+    let name = hardware(node, *device);
     let done = match session.cluster.ask_agent(node, *device, request)? {
         Asked::Done(grade) => format!("{name} is graded {grade}"),
         Asked::Waits => format!("{name}: the agent of {node} does it when it runs"),
