@@ -106,6 +106,11 @@ fn good() -> Vec<Good> {
         ("Queue", "vision", vision),
         ("Queue", "child", json!({"parent": "vision", "weight": 2})),
         ("Queue", "empty", json!({})),
+        (
+            "Queue",
+            "pools",
+            json!({"nodes": {"required": [{"labels": {"tier": "gold"}, "model": "H100"}, {"path": {"rack": "r1"}, "hosts": ["n[1-4]"]}]}}),
+        ),
         ("SharePolicy", "default", policy),
         ("Fabric", "default", json!({"levels": [{"name": "leaf", "label": "example.com/leaf"}]})),
         ("NodeTopology", "n0", machine),
@@ -122,6 +127,13 @@ fn bad() -> Vec<Bad> {
     let twice = json!([{"name": "GPU0"}, {"name": "GPU0"}]);
     vec![
         ("Queue", "self", json!({"parent": "self"}), "a queue cannot stand below itself"),
+        (
+            "Queue",
+            "torn",
+            json!({"nodes": {"required": [{"model": "a"}], "preferred": [{"model": "b"}]}}),
+            "nodes are either required or preferred",
+        ),
+        ("Queue", "blank", json!({"nodes": {"required": [{}]}}), "should have at least 1 properties"),
         (
             "Queue",
             "limit",

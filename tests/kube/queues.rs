@@ -104,6 +104,38 @@ fn a_queue_takes_back_what_it_is_guaranteed_and_says_how_it_stands() {
 }
 
 /// Jobs of a snapshot, by whether a gang of theirs holds capacity.
+/// Nodes of a queue by a label that a node gets while a gang waits for it.
+#[test]
+fn gangs_of_a_queue_go_to_its_nodes_and_its_status_says_how_full_they_are() {
+    let mut cluster = Cluster::of(2);
+    define(&cluster);
+    let queue = json!({
+        "apiVersion": "phalanx.dev/v1alpha1",
+        "kind": "Queue",
+        "metadata": { "name": "gold" },
+        "spec": { "nodes": { "required": [{ "labels": { "example.com/tier": "gold" } }] } },
+    });
+    cluster.create(QUEUES, &queue);
+    cluster.schedule(0);
+    cluster.create(JOBS, &in_queue(job("ring", 2, 4, &json!({})), "gold"));
+    let pools = |cluster: &Cluster| {
+        let queue = cluster.api().get(&format!("{QUEUES}/gold")).ok()?;
+        queue["status"]["pools"].as_array().and_then(|pools| pools.first().cloned())
+    };
+    let empty = cluster
+        .until("a pool without nodes", |cluster| pools(cluster).filter(|_| cluster.bound()["ring"].1 == 2));
+    assert_eq!((&empty["nodes"], &empty["pool"]), (&json!(0), &json!("label example.com/tier=gold")));
+    let nodes = cluster.api().get("/api/v1/nodes").unwrap();
+    let name = nodes["items"][1]["metadata"]["name"].as_str().unwrap().to_owned();
+    let label = json!({ "metadata": { "labels": { "example.com/tier": "gold" } } });
+    cluster.api().patch(&format!("/api/v1/nodes/{name}"), &label).unwrap();
+    cluster.until_runs("ring", 2);
+    let on: BTreeSet<Option<String>> = cluster.seats().into_iter().map(|seat| seat.node).collect();
+    assert_eq!(on, [Some(name)].into());
+    let full = cluster.until("a full pool", |cluster| pools(cluster).filter(|pool| pool["used"] == "8"));
+    assert_eq!((&full["nodes"], &full["gpus"]), (&json!(1), &json!("8")), "{full:#}");
+}
+
 fn holding(snapshot: &Snapshot) -> Vec<(String, bool)> {
     let job = |fact: &Input| match fact {
         Input::JobObserved { job, gangs } => {

@@ -15,6 +15,7 @@ mod levels;
 mod members;
 pub mod mig;
 mod neighbours;
+mod pools;
 mod preemptions;
 mod promises;
 mod queues;

@@ -51,6 +51,7 @@ impl Checker {
         if needs.avoid.contains(&slot.node) {
             found.push(Violation::NodeAvoided { gang, node: slot.node.clone() });
         }
+        self.check_pools(start, slot, node, found);
         if let Some(set) = needs.within.as_ref().filter(|set| !node.sets.contains(set)) {
             found.push(Violation::OutsideSet { gang, node: slot.node.clone(), set: set.clone() });
         }

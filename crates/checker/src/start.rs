@@ -57,6 +57,7 @@ impl Checker {
     pub(crate) fn check_start(&self, start: &Start<'_>, found: &mut Vec<Violation>) {
         self.check_whole(start, found);
         self.check_members(start, found);
+        self.check_one_pool(start, found);
         self.check_level(start, found);
         self.check_segments(start, found);
         self.check_grid(start, found);

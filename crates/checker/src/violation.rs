@@ -25,6 +25,10 @@ pub enum Violation {
     NodeAvoided { gang: GangId, node: NodeName },
     #[error("gang {gang} was placed on {node}, which is not in the set {set}")]
     OutsideSet { gang: GangId, node: NodeName, set: NodeSet },
+    #[error("gang {gang} was placed on {node}, which is in no pool of queue {queue}")]
+    OutsidePools { gang: GangId, node: NodeName, queue: QueueName },
+    #[error("gang {gang} was placed over several pools of queue {queue}")]
+    InSeveralPools { gang: GangId, queue: QueueName },
     #[error("gang {gang} shares {node} with {other}, and one of them is exclusive")]
     NotAlone { gang: GangId, other: String, node: NodeName },
     #[error("rank {rank} of gang {gang} needs {needs} devices and got {got}")]

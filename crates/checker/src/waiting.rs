@@ -160,6 +160,7 @@ impl Checker {
                     || !queue.limit.is_empty()
                     || !queue.lend_max.is_empty()
                     || !queue.shapes.is_empty()
+                    || !queue.nodes.are_none()
                     || queue.caps != Caps::default()
                     || queue.order.as_ref().is_some_and(|order| !order.is_priority())
             })

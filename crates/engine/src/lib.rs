@@ -260,7 +260,10 @@ impl Engine {
     #[must_use]
     pub fn queues(&self) -> Vec<phalanx_model::QueueReport> {
         let mut reports = self.ledger.queues().reports(self.ledger.now());
-        reports.iter_mut().for_each(|report| report.places = self.ledger.places_of(&report.queue.name));
+        for report in &mut reports {
+            report.places = self.ledger.places_of(&report.queue.name);
+            report.pools = self.ledger.pools_of(&report.queue);
+        }
         reports
     }
 

@@ -22,7 +22,7 @@ const REPORTS_MAX: usize = 64;
 
 /// The decisions of the next step if this job were submitted now.
 fn submitted(ledger: &Ledger, config: Config, job: &Job) -> Answer {
-    let job = &*admit::with_job_settings(job);
+    let job = &*admit::with_job_settings(ledger, job);
     if let Err(why) = admit::admit(ledger, job) {
         return Answer::Rejected(why);
     }

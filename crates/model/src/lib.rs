@@ -68,8 +68,9 @@ pub use plan::{Decision, Plan};
 pub use product::Product;
 pub use question::{Answer, Question};
 pub use queue::{
-    Access, Amounts, Caps, Class, DecayedUsage, Delay, Queue, QueueOrder, QueueReport, Reclaim, Resource,
-    ResourceReport, SERVICE_LEVELS_DEFAULT_MS, SERVICE_LEVELS_MAX, Settings, ShapeQuota, ShapeReport,
+    Access, Amounts, Caps, Class, DecayedUsage, Delay, Pool, PoolReport, Pools, Queue, QueueOrder,
+    QueueReport, Reclaim, Resource, ResourceReport, SERVICE_LEVELS_DEFAULT_MS, SERVICE_LEVELS_MAX, Settings,
+    ShapeQuota, ShapeReport,
 };
 pub use report::{
     Confidence, Estimate, LevelCount, LikelyStart, QueueBound, QueueLimit, Reason, Rejection, Report, Rule,

@@ -42,6 +42,17 @@ pub struct Needs {
     /// few domains. Its nodes are in [`Self::within`] too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub favour_within: Option<NodeSet>,
+    /// The [pools](crate::Pools) that its queue and those above it require: the member must stay in all of these sets.
+    /// The engine sets the field for all members.
+    #[serde(skip)]
+    pub pools: Vec<NodeSet>,
+    /// The pools of its queue in order of preference: the first in which the whole gang fits is used alone. The engine sets
+    /// the field for all members.
+    #[serde(skip)]
+    pub prefer_pools: Vec<NodeSet>,
+    /// The gang is placed in one of the preferred pools, or not at all. The engine sets the field for all members.
+    #[serde(skip)]
+    pub in_one_pool: bool,
     /// The preferred nodes: used alone if the whole gang fits on them, and not considered otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prefer: Vec<NodeName>,

@@ -82,6 +82,9 @@ pub struct Node {
     /// The node sets that contain the node, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sets: Vec<NodeSet>,
+    /// The [pools](crate::Pool) of queues that contain the node, in order. The engine sets the field.
+    #[serde(skip)]
+    pub pools: Vec<NodeSet>,
     /// Devices that only some gangs may use.
     #[serde(default, skip_serializing_if = "Kept::is_nothing")]
     pub kept: Kept,
@@ -109,6 +112,7 @@ impl Node {
             foreign_use: ForeignUse::default(),
             health: NodeHealth::default(),
             sets: Vec::new(),
+            pools: Vec::new(),
             kept: Kept::default(),
             torus: None,
             spot: None,

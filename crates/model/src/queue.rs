@@ -6,7 +6,10 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ClassName, LevelName, NameError, QueueName, ResourceName, Served, Timestamp};
+use crate::{
+    ClassName, DomainName, LevelName, Levels, NameError, Node, NodeName, NodeSet, QueueName, ResourceName,
+    Served, Timestamp,
+};
 
 /// A resource that queues share by amount.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -116,6 +119,86 @@ pub struct Queue {
     /// Who may submit to the queue and to those below it.
     #[serde(default, skip_serializing_if = "Access::says_nothing")]
     pub access: Access,
+    /// The nodes that gangs of the queue, and of those below it, are placed on.
+    #[serde(default, skip_serializing_if = "Pools::are_none")]
+    pub nodes: Pools,
+}
+
+/// The nodes of a queue, as pools in order of preference: a gang is placed in the first pool that has room for all of
+/// it. No pools: all nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Pools {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<Pool>,
+    /// A gang for which no pool has room is placed on any node.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub or_any: bool,
+}
+
+impl Pools {
+    #[must_use]
+    pub const fn are_none(&self) -> bool {
+        self.pools.is_empty()
+    }
+
+    /// Whether gangs are placed nowhere else.
+    #[must_use]
+    pub const fn are_required(&self) -> bool {
+        !self.or_any && !self.pools.is_empty()
+    }
+}
+
+/// The nodes for which all of this holds. What is empty holds for every node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Pool {
+    /// It is one of these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<NodeName>,
+    /// The model of each of its devices contains this text, ignoring case; a node without devices has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// It is inside all of these domains.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub path: BTreeMap<LevelName, DomainName>,
+    /// It is in all of these sets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sets: Vec<NodeSet>,
+}
+
+impl Pool {
+    #[must_use]
+    pub fn has(&self, node: &Node, levels: &Levels) -> bool {
+        let is_inside = |(level, domain): (&LevelName, &DomainName)| {
+            let at = levels.above.iter().position(|above| above == level);
+            at.and_then(|at| node.path.get(at)) == Some(domain)
+        };
+        let devices = &node.machine.devices;
+        let is_of_model = |model: &String| {
+            !devices.is_empty() && devices.iter().all(|device| contains(&device.model, model))
+        };
+        (self.nodes.is_empty() || self.nodes.contains(&node.name))
+            && self.model.as_ref().is_none_or(is_of_model)
+            && self.path.iter().all(is_inside)
+            && self.sets.iter().all(|set| node.sets.contains(set))
+    }
+}
+
+impl fmt::Display for Pool {
+    /// `model H100 and rack r1`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const HOSTS_SHOWN: usize = 3;
+        let mut all: Vec<String> = Vec::new();
+        if !self.nodes.is_empty() {
+            let shown: Vec<&str> = self.nodes.iter().take(HOSTS_SHOWN).map(NodeName::as_str).collect();
+            let more = self.nodes.len() - shown.len();
+            let more = if more > 0 { format!(", … ({more} more)") } else { String::new() };
+            all.push(format!("{}{more}", shown.join(", ")));
+        }
+        all.extend(self.model.iter().map(|model| format!("model {model}")));
+        all.extend(self.path.iter().map(|(level, domain)| format!("{level} {domain}")));
+        all.extend(self.sets.iter().map(NodeSet::to_string));
+        f.write_str(&all.join(" and "))
+    }
 }
 
 /// Who may use a queue or a class, where one daemon serves several users. A world that admits jobs checks it; the engine
@@ -167,6 +250,7 @@ impl Queue {
             caps: Caps::default(),
             order: None,
             access: Access::default(),
+            nodes: Pools::default(),
         }
     }
 }
@@ -426,6 +510,20 @@ pub struct QueueReport {
     /// Its guaranteed domains, and the domains to which they are bound.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<ShapeReport>,
+    /// Its pools, and its use of each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<PoolReport>,
+}
+
+/// A pool of a queue. A node that is in several pools counts in each.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolReport {
+    pub pool: Pool,
+    pub nodes: u32,
+    /// What Phalanx may use of the devices there, in thousandths of a device weighted by model.
+    pub capacity: u64,
+    /// What gangs of the queue and of those below it hold there, likewise.
+    pub used: u64,
 }
 
 /// Equal guaranteed domains of a queue.

@@ -303,7 +303,7 @@ pub(crate) fn memory(word: Word<'_>, words: &Words<'_>) -> Result<u64, ScenarioE
 }
 
 /// Expands `n-[1-4]` to `n-1` to `n-4`. Other names are returned as they are.
-fn expand(word: Word<'_>, words: &Words<'_>) -> Result<Vec<String>, ScenarioError> {
+pub(crate) fn expand(word: Word<'_>, words: &Words<'_>) -> Result<Vec<String>, ScenarioError> {
     let Some((before, rest)) = word.text.split_once('[') else { return Ok(vec![word.text.to_owned()]) };
     let range = rest.split_once(']').and_then(|(range, after)| {
         let (first, last) = range.split_once('-')?;

@@ -42,7 +42,8 @@
 //! Options of `node`: one per level (the outermost may be left out), `gpus shape model gpu-memory cpus memory busy
 //! named=nic:8,… others-cpus others-memory others-named=nic:1,… sets=NAME,… share-limit=2.0 torus=pod@X,Y,Z`, in a pattern along x, y, z from there.
 //!
-//! Of `queue`: `parent guaranteed limit lend weight max-running max-pending max-gang max-time shapes=LEVEL:COUNTxNODES,…`;
+//! Of `queue`: `parent guaranteed limit lend weight max-running max-pending max-gang max-time shapes=LEVEL:COUNTxNODES,…
+//! nodes=model:TEXT+LEVEL:DOMAIN+hosts:NAME+set:NAME,…,any` (pools in order of preference);
 //! `none` removes a limit. Of `settings`: `half-life ageing reservations=COUNT|all hold-idle=THOUSANDTHS
 //! reclaim=guarantee|fair_share min-run=CLASS:TIME,… worth=MODEL:THOUSANDTHS,… default-class`. Of `class`: `rank
 //! preemptible=yes|no preempts=yes|no min-run grace-max`.

@@ -2,12 +2,12 @@
 //! object, and options that are absent keep their values.
 
 use phalanx_model::{
-    Access, Amounts, Class, ClassName, LevelName, Queue, QueueName, QueueOrder, Reclaim, Resource,
-    SERVICE_LEVELS_MAX, ShapeQuota,
+    Access, Amounts, Class, ClassName, LevelName, NodeSet, Pool, Pools, Queue, QueueName, QueueOrder,
+    Reclaim, Resource, SERVICE_LEVELS_MAX, ShapeQuota,
 };
 use phalanx_spec::quantity::parse_milli;
 
-use crate::declare::{cpus, memory};
+use crate::declare::{cpus, expand, memory};
 use crate::gang::{items, pair};
 use crate::parse::{Parser, list};
 use crate::words::{Options, Word, Words};
@@ -55,6 +55,9 @@ impl Parser {
         }
         if let Some(word) = options.take("max-time") {
             caps.time_limit_max_ms = bound(word, |w| words.duration_ms(w))?;
+        }
+        if let Some(word) = options.take("nodes") {
+            queue.nodes = bound(word, |word| pools(word, words))?.unwrap_or_default();
         }
         if let Some(word) = options.take("least-served") {
             queue.order = Some(order(word, words)?);
@@ -233,6 +236,34 @@ fn order(word: Word<'_>, words: &Words<'_>) -> Result<QueueOrder, ScenarioError>
         return Err(words.error(word, what));
     }
     Ok(QueueOrder::LeastServed { levels })
+}
+
+/// `model:H100+rack:r1,hosts:a[1-4],set:gold,any`: pools in order of preference. A condition with another key is a domain
+/// of that level.
+fn pools(word: Word<'_>, words: &Words<'_>) -> Result<Pools, ScenarioError> {
+    let mut found = Pools::default();
+    for item in items(word, ',') {
+        if item.text == "any" {
+            found.or_any = true;
+            continue;
+        }
+        let mut pool = Pool::default();
+        for condition in items(item, '+') {
+            let (key, value) = pair(condition, "a condition such as model:H100", words)?;
+            match key.text {
+                "model" => pool.model = Some(value.text.to_owned()),
+                "set" => pool.sets.push(NodeSet::new(value.text)),
+                "hosts" => {
+                    for text in &expand(value, words)? {
+                        pool.nodes.push(words.name(Word { text, column: value.column })?);
+                    }
+                }
+                _ => drop(pool.path.insert(words.name(key)?, words.name(value)?)),
+            }
+        }
+        found.pools.push(pool);
+    }
+    Ok(found)
 }
 
 /// `leaf:2x32`: two leaves with 32 nodes each.

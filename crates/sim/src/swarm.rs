@@ -104,7 +104,8 @@ pub fn swarm(seed: u64) -> SwarmReport {
 /// Where the engine does: a broken invariant.
 #[must_use]
 pub fn recorded_swarm(seed: u64, case: &mut Case) -> SwarmReport {
-    let drawn = || Sharing::new(Rng::new(seed.rotate_left(32)), Rng::new(seed.rotate_left(8)));
+    let stream = |bits| Rng::new(seed.rotate_left(bits));
+    let drawn = || Sharing::new(stream(32), stream(8), stream(56));
     let sharing = (!seed.is_multiple_of(3)).then(drawn);
     run(seed, Some(Rng::new(!seed)), sharing, case)
 }

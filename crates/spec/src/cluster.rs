@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use phalanx_model::later::Calendar;
 use phalanx_model::{
-    DeviceMask, DomainName, LevelName, Levels, NodeName, ResourceName, Spot, TorusPlace, Transport,
+    DeviceMask, DomainName, LevelName, Levels, NodeName, NodeSet, ResourceName, Spot, TorusPlace, Transport,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -131,6 +131,9 @@ pub struct NodeFile {
     /// interfaces for collectives that `topo` tells.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub resources: BTreeMap<At<ResourceName>, At<Amount>>,
+    /// What queues choose nodes by: `{tier: gold}`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<At<String>, At<String>>,
     /// How far shares may be promised more than a GPU has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_sharing: Option<GpuSharingFile>,
@@ -269,6 +272,8 @@ pub struct DeclaredNode {
     pub hardware: Arc<DeclaredHardware>,
     pub address: Option<String>,
     pub busy: DeviceMask,
+    /// A set for each of its labels, in order.
+    pub labels: Vec<NodeSet>,
     /// Where its first chip stands, in one of [`Levels::tori`].
     pub torus: Option<TorusPlace>,
     /// What one device costs for an hour, in millionths of the site's unit.

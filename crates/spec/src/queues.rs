@@ -2,6 +2,7 @@
 
 mod amounts;
 mod order;
+pub(crate) mod pools;
 mod preset;
 mod scalar;
 mod tree;
@@ -21,6 +22,7 @@ use crate::yaml;
 
 pub use amounts::AmountsFile;
 pub use order::{GpuHours, OrderWord};
+pub use pools::{PoolFile, QueueNodesFile, label};
 pub use preset::Preset;
 pub use scalar::{Account, Depth, Percent, SpanFromZero, Weight, Worth};
 
@@ -138,6 +140,9 @@ pub struct QueueEntry {
     /// 4096, each the double of the one before it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub levels: Option<Vec<At<GpuHours>>>,
+    /// The nodes that its jobs may use. Default: all of the queue above it, or of the cluster.
+    #[serde(default, skip_serializing_if = "QueueNodesFile::is_empty")]
+    pub nodes: QueueNodesFile,
     /// Accounts that may submit to it, by name or number; `'*'` is every account. It counts where one daemon serves
     /// several users. Default: as the queue above it, or every account.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -243,3 +243,41 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_nodes_of_a_queue_are_pools_in_order() {
+    let policy = policy(
+        "queues:
+  - name: batch
+    nodes: {required: [{model: A100}, {hosts: ['h-[1-2]', x], path: {rack: r1}, labels: {tier: gold}}]}
+  - {name: notebooks, nodes: {preferred: [{labels: {tier: small}}]}}
+  - {name: rest}
+",
+    );
+    let batch = queue(&policy, "batch").nodes;
+    assert!(batch.are_required());
+    let shown: Vec<String> = batch.pools.iter().map(ToString::to_string).collect();
+    assert_eq!(shown, ["model A100", "h-1, h-2, x and rack r1 and label tier=gold"]);
+    assert!(queue(&policy, "notebooks").nodes.or_any && queue(&policy, "rest").nodes.are_none());
+    let written = QueueFile::of_policy(&policy).to_yaml().unwrap();
+    assert_eq!(read(&written).unwrap(), policy, "{written}");
+}
+
+#[test]
+fn nodes_of_a_queue_that_say_nothing_or_too_much_are_refused() {
+    let refused = |nodes: &str| {
+        let error =
+            read(&format!("queues:\n  - name: a\n    nodes: {nodes}\n")).expect_err(nodes).to_string();
+        assert!(error.contains('^'), "{error}");
+        error
+    };
+    assert!(refused("{required: [{}]}").contains("a pool of a says nothing"));
+    assert!(
+        refused("{required: [{model: x}], preferred: [{model: y}]}").contains("both required and preferred")
+    );
+    let many = vec!["{model: x}"; 17].join(", ");
+    assert!(refused(&format!("{{required: [{many}]}}")).contains("17 pools"));
+    assert!(refused("{required: [{labels: {a b: c}}]}").contains("is no label"));
+    assert!(refused("{required: [{hosts: ['n[1']}]}").contains("bracket"));
+    assert!(refused("{wanted: []}").contains("no such field"));
+}

@@ -1,6 +1,6 @@
 //! Builders of queues. Names that are not names panic.
 
-use phalanx_model::{Amounts, Input, Queue, QueueName, QueueOrder, Resource};
+use phalanx_model::{Amounts, Input, Pool, Pools, Queue, QueueName, QueueOrder, Resource};
 
 /// A queue at the top of the tree, without limits.
 #[must_use]
@@ -41,6 +41,13 @@ impl QueueBuilder {
     #[must_use]
     pub fn weight_milli(mut self, weight_milli: u64) -> Self {
         self.0.weight_milli = weight_milli;
+        self
+    }
+
+    /// The queue is restricted to these pools, in order of preference.
+    #[must_use]
+    pub fn pools(mut self, pools: Vec<Pool>) -> Self {
+        self.0.nodes = Pools { pools, or_any: false };
         self
     }
 

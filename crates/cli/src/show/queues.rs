@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
 use phalanx_local::protocol::{QueueDetailView, QueueView, WaitingView};
-use phalanx_model::{Access, Amounts, Queue, QueueOrder, QueueReport, Resource, ResourceReport, ShapeReport};
+use phalanx_model::{
+    Access, Amounts, PoolReport, Queue, QueueOrder, QueueReport, Resource, ResourceReport, ShapeReport,
+};
 
 use super::table::{Color, Grid, cell, dim};
 use super::time::span;
@@ -20,9 +22,17 @@ pub(crate) fn list(page: &Page, queues: &[QueueView]) -> String {
     if page.wide {
         headings.extend([">WEIGHT", ">GPUS WANTED", "OTHERS, USED OF GUARANTEED"]);
     }
+    let has_pools = queues.iter().any(|queue| !pools(queue).is_empty());
+    if has_pools {
+        headings.push("NODES");
+    }
     let mut grid = Grid::new(page, &headings);
     for queue in queues {
-        grid.row(row(page, queue));
+        let mut cells = row(page, queue);
+        if has_pools {
+            cells.push(dim(pools(queue)));
+        }
+        grid.row(cells);
     }
     grid.render()
 }
@@ -55,6 +65,19 @@ fn row(page: &Page, queue: &QueueView) -> Vec<comfy_table::Cell> {
         ]);
     }
     cells
+}
+
+/// `6 of 32 on model H100, 0 of 8 on rack r1, else any`.
+fn pools(queue: &QueueView) -> String {
+    let Some(report) = &queue.report else { return String::new() };
+    let of = |pool: &PoolReport| {
+        format!("{} of {} on {}", gpu(pool.used), gpu(pool.capacity), clean(&pool.pool.to_string()))
+    };
+    let mut all: Vec<String> = report.pools.iter().map(of).collect();
+    if report.queue.nodes.or_any {
+        all.push("else any".to_owned());
+    }
+    all.join(", ")
 }
 
 fn none() -> String {
@@ -115,6 +138,19 @@ fn terms(page: &Page, report: &QueueReport) -> String {
     }
     for (word, what) in bounds(page, queue) {
         field(&mut text, page, word, &what);
+    }
+    for (number, pool) in (1_u32..).zip(&report.pools) {
+        let nodes = count(u64::from(pool.nodes), "node");
+        let use_of = format!("{} of {} GPUs used on {nodes}", gpu(pool.used), gpu(pool.capacity));
+        field(
+            &mut text,
+            page,
+            &format!("pool {number}"),
+            &format!("{}: {use_of}", clean(&pool.pool.to_string())),
+        );
+    }
+    if queue.nodes.or_any {
+        field(&mut text, page, "", "any node, where no pool has room");
     }
     for place in &report.places {
         field(&mut text, page, "bound to", &bound(place));

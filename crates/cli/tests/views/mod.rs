@@ -527,6 +527,7 @@ pub fn queues() -> Vec<QueueView> {
             share: used.saturating_sub(guaranteed) * 1_000_000 / 16,
             dominant: Resource::Gpus,
             decayed_usage: 12_345,
+            pools: Vec::new(),
             places: shapes
                 .iter()
                 .map(|shape| ShapeReport { shape: shape.clone(), domains: vec!["main/l1".into()] })

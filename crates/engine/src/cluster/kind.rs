@@ -21,6 +21,7 @@ pub(crate) struct KindKey<'a> {
     replicas: u32,
     is_spot: bool,
     sets: &'a [NodeSet],
+    pools: &'a [NodeSet],
     kept: &'a Kept,
     groups: Vec<(&'a LevelName, u64)>,
     /// Cables of its own, in MB/s (0: nothing known), and their latency.
@@ -39,6 +40,7 @@ impl<'a> KindKey<'a> {
             replicas: machine.replicas,
             is_spot: node.spot.is_some(),
             sets: &node.sets,
+            pools: &node.pools,
             kept: &node.kept,
             groups: machine.groups.iter().map(group).collect(),
             uplink,
@@ -61,6 +63,7 @@ pub(crate) struct Kind {
     /// May be taken back at short notice.
     is_spot: bool,
     sets: Vec<NodeSet>,
+    pools: Vec<NodeSet>,
     /// Devices that are reserved for some node sets.
     kept: Kept,
     /// Its model among those of the tree, below 64.
@@ -98,6 +101,7 @@ impl Kind {
             hardware: hardware_of(devices, key.share_limit_milli, key.replicas),
             is_spot: key.is_spot,
             sets: key.sets.to_vec(),
+            pools: key.pools.to_vec(),
             kept: key.kept.clone(),
             model_bit: 0,
             all,
@@ -123,6 +127,7 @@ impl Kind {
             && self.models == other.models
             && self.hardware == other.hardware
             && self.sets == other.sets
+            && self.pools == other.pools
             && self.kept == other.kept
             && self.groups == other.groups
     }
@@ -175,7 +180,19 @@ impl Kind {
     /// Whether no member can go to such a node, whatever is free there.
     pub(crate) fn refuses(&self, needs: &Needs) -> bool {
         let is_outside = |set: &NodeSet| self.sets.binary_search(set).is_err();
-        self.is_spot && !needs.takes_spot || needs.within.as_ref().is_some_and(is_outside)
+        self.is_spot && !needs.takes_spot
+            || needs.within.as_ref().is_some_and(is_outside)
+            || !self.is_in_pools(&needs.pools)
+    }
+
+    /// Whether such a node is in all of these pools of queues.
+    pub(crate) fn is_in_pools(&self, pools: &[NodeSet]) -> bool {
+        pools.iter().all(|pool| self.is_in_pool(pool))
+    }
+
+    /// Whether such a node is in a pool of a queue.
+    pub(crate) fn is_in_pool(&self, pool: &NodeSet) -> bool {
+        self.pools.binary_search(pool).is_ok()
     }
 
     /// The devices that the gang may use: of a model that it takes, and not reserved for others.

@@ -248,9 +248,12 @@ impl Tree {
 
     /// The nodes that some member of a gang could use and that take no work, in the order of the tree.
     pub(crate) fn closed_to(&self, gang: &Gang) -> Vec<NodeName> {
-        let listed: Vec<Listed> = gang.all_needs().map(|needs| self.listed(needs)).collect();
-        let is_closed =
-            |(at, node): &(usize, &TreeNode)| !node.total.open && listed.iter().any(|of| of.has(*at));
+        let listed: Vec<(&Needs, Listed)> =
+            gang.all_needs().map(|needs| (needs, self.listed(needs))).collect();
+        let is_usable = |at: usize, node: &TreeNode| {
+            listed.iter().any(|(needs, of)| of.has(at) && !self.kind(node).refuses(needs))
+        };
+        let is_closed = |(at, node): &(usize, &TreeNode)| !node.total.open && is_usable(*at, node);
         self.nodes.iter().enumerate().filter(is_closed).map(|(_, node)| node.name.clone()).collect()
     }
 

@@ -34,14 +34,17 @@ const QUEUES_SHOWN: usize = 20;
 /// Jobs in the ledger, including finished jobs until the world forgets them.
 const JOBS_MAX: usize = 100_000;
 
-/// The job with the settings of the whole job copied to each of its members.
-pub(crate) fn with_job_settings(job: &Job) -> Cow<'_, Job> {
+/// The job with the settings of the whole job, and the pools of its queue, copied to each of its members.
+pub(crate) fn with_job_settings<'a>(ledger: &Ledger, job: &'a Job) -> Cow<'a, Job> {
     let mut with_settings = Cow::Borrowed(job);
     if job.turn.takes_spot {
         for gang in &mut with_settings.to_mut().gangs {
             gang.needs.takes_spot = true;
             gang.roles.iter_mut().for_each(|role| role.needs.takes_spot = true);
         }
+    }
+    if ledger.lacks_pools(job) {
+        ledger.set_pools(with_settings.to_mut());
     }
     with_settings
 }
@@ -241,6 +244,12 @@ fn admit_to_limits(ledger: &Ledger, job: &Job, at: crate::queueing::QueueAt) -> 
         }
     }
     Ok(())
+}
+
+fn forget_pools(gang: &mut Gang) {
+    gang.needs.pools.clear();
+    gang.needs.prefer_pools.clear();
+    gang.needs.in_one_pool = false;
 }
 
 fn bad(field: &str, why: impl Into<String>) -> Rejection {
@@ -517,6 +526,9 @@ fn admit_size(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
         best_fit(tree, empty, &easier, required).fits >= gang.size
     };
     let short = match &gang.needs {
+        n if (!n.pools.is_empty() || n.in_one_pool) && fits_without(forget_pools) => {
+            "; no pool of its queue is large enough"
+        }
         n if !n.nodes.is_empty() && fits_without(|g| g.needs.nodes.clear()) => {
             "; too few of its required nodes have room"
         }

@@ -109,13 +109,14 @@ impl Ledger {
         }
         if self.levels != *levels {
             self.levels = levels.clone();
+            self.note_levels();
             self.stale_queues = true;
             self.redraw();
         }
     }
 
     fn submit(&mut self, job: &Job, out: &mut Outcome) {
-        let job = &*admit::with_job_settings(job);
+        let job = &*admit::with_job_settings(self, job);
         if let Err(why) = admit::admit(self, job) {
             out.changes.push(Change::JobRejected { job: job.id, why });
             return;
@@ -178,7 +179,7 @@ impl Ledger {
 
     fn observe_job(&mut self, job: &Job, gangs: &[GangRecord], out: &mut Outcome) {
         self.sync.saw_job(job.id);
-        let job = &*admit::with_job_settings(job);
+        let job = &*admit::with_job_settings(self, job);
         let known = |entry: &Entry| entry.job == *job && entry.gangs == gangs;
         if self.jobs.get(&job.id).is_some_and(known) {
             return;

@@ -15,6 +15,7 @@ mod history;
 mod moved;
 mod nodes;
 mod noted;
+mod pools;
 mod quota_cells;
 mod read;
 mod reasons;
@@ -164,6 +165,8 @@ pub(crate) struct Ledger {
     moved_nodes: BTreeSet<NodeName>,
     /// The queues are older than their configuration.
     stale_queues: bool,
+    /// The pools of queues.
+    pools: pools::Known,
     replan: bool,
 }
 
@@ -227,6 +230,7 @@ impl Ledger {
             hardware_version: 0,
             moved_nodes: BTreeSet::new(),
             stale_queues: false,
+            pools: pools::Known::default(),
             replan: false,
         }
     }

@@ -41,6 +41,10 @@ impl Ledger {
         if node.admin == Admin::Open && self.noted.is_noticed(&node.name) {
             observed.to_mut().admin = Admin::Draining;
         }
+        let pools = self.pools.around(node, &self.levels);
+        if observed.pools != pools {
+            observed.to_mut().pools = pools;
+        }
         if self.nodes.get(&node.name) != Some(&*observed) {
             self.put_node(observed.into_owned());
         }
@@ -107,7 +111,7 @@ impl Ledger {
         }
         let is_free = *self.space.free(at);
         self.cells.is_stale |= change.is_of_wholeness();
-        self.change_capacity(&had, &has);
+        self.change_capacity(at, &had, &has);
         if self.tree.nodes.len() <= COUNTED_MAX || change.is_of_amounts() {
             self.freed = Freed::All;
             self.replan = true;
@@ -129,11 +133,11 @@ impl Ledger {
     }
 
     /// Updates the capacity that queues share.
-    fn change_capacity(&mut self, had: &[u128], has: &[u128]) {
+    fn change_capacity(&mut self, node: usize, had: &[u128], has: &[u128]) {
         if had == has {
             return;
         }
-        self.queues.change_capacity(had, has);
+        self.queues.change_capacity(&self.tree, node, had, has);
         self.capacity_changed();
     }
 
@@ -219,6 +223,7 @@ impl Ledger {
     /// Rebuilds the tree and the free capacity. Queues and pending gangs stay as they are if no kind of node came or
     /// went.
     pub(super) fn draw_again(&mut self) {
+        self.freshen_pools();
         let tree = Tree::build(&self.levels, &self.nodes, &self.costs, Some(&self.tree), &self.lent);
         let before = std::mem::replace(&mut self.tree, tree);
         self.stale_queues |= !self.tree.has_kinds_of(&before);
@@ -237,6 +242,7 @@ impl Ledger {
         }
         self.charge_again(&picks);
         let capacity = self.queues.resources.capacity(&self.tree, self.queues.settings());
+        self.queues.count_pools(&self.tree);
         if self.queues.set_capacity(capacity) {
             self.capacity_changed();
         }

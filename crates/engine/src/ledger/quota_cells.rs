@@ -119,11 +119,12 @@ impl Ledger {
         let others_stay =
             |node: u32| holders.get(&node).is_some_and(|of| of.fixed.iter().any(|at| !is_own(at)));
         let has_own = |node: u32| holders.get(&node).is_some_and(|of| of.queues.iter().any(is_own));
+        let pools = self.required_pools(queue);
         let mut free: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
         for (at, node) in (0_u32..).zip(&self.tree.nodes) {
             let kind = self.tree.kind(node);
             let is_whole = !node.usable.devices.is_empty() && node.usable.devices == kind.all();
-            let is_whole = is_whole && node.total.open && kind.is_for_all();
+            let is_whole = is_whole && node.total.open && kind.is_for_all() && kind.is_in_pools(&pools);
             if is_whole && !taken.contains(&at) {
                 let domain = match self.tree.level_at(&shape.level)? {
                     LevelAt::Above(level) => self.tree.domain_of(at as usize, level),

@@ -45,6 +45,7 @@ impl Ledger {
         }
         let before = self.queues.configured().get(&queue.name).map(limits_of);
         let has_moved = before.is_some_and(|before| before != limits_of(queue));
+        self.note_pools(&queue.name, Some(queue));
         if !self.stale && !self.stale_queues && self.queues.amend(queue) {
             self.pending.bounds_changed();
             if has_moved {
@@ -58,6 +59,7 @@ impl Ledger {
     }
 
     pub(super) fn remove_queue(&mut self, queue: &QueueName) {
+        self.note_pools(queue, None);
         if self.queues.remove(queue) {
             self.redraw_queues();
         }

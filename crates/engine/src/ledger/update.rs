@@ -49,6 +49,7 @@ impl Ledger {
             if entry.gangs.iter().any(GangRecord::holds_capacity) {
                 return Err("it holds devices in its queue; another queue is for jobs that wait".to_owned());
             }
+            self.set_pools(&mut next);
             admit::admit_to_queue(self, &next).map_err(|why| why.to_string())?;
         }
         match self.longest_limit_ms(&next.queue) {

@@ -8,6 +8,7 @@
 mod grids;
 mod pack;
 mod parts;
+pub(crate) mod pools;
 mod request;
 mod roles;
 mod search;

@@ -13,7 +13,7 @@ use super::{take, weigh};
 use crate::cluster::space::{Pick, Space};
 use crate::cluster::tree::{LevelAt, Tree};
 use crate::placement::Request;
-use crate::placement::{Ceiling, Search};
+use crate::placement::{Ceiling, Search, pools};
 
 /// The budget of one selection: a unit is about the check of one node of one candidate.
 const BUDGET: u64 = 1 << 18;
@@ -56,6 +56,12 @@ pub(crate) fn select(
     gang: &Gang,
     candidates: &[Candidate<'_>],
 ) -> Option<Selected> {
+    if gang.needs.in_one_pool {
+        let choices = pools::choices(gang);
+        if !choices.is_empty() {
+            return choices.iter().find_map(|only| select(tree, space, search, only, candidates));
+        }
+    }
     let request = Request::of(tree, gang, tree.level_of_required(gang));
     let useful = Useful::of(tree, space, &request, gang, candidates);
     let mut overlay = Overlay { tree, space, search, gang, candidates, time_ns: 0 };

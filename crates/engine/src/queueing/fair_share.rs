@@ -1,11 +1,13 @@
 //! The fair share of each queue: its guarantee, and its part by weight of what the other queues leave, in devices.
 //!
 //! Weighted max-min fairness by water filling, from the root inwards: no queue has a larger fair share than it uses and
-//! wants, nor larger than its limit; what one queue leaves is divided among the others. Fair shares depend on requests,
+//! wants, nor larger than its limit; nor have queues that are restricted to the same pools together more than there is
+//! in these. What one queue leaves is divided among the others. Fair shares depend on requests,
 //! not on which gangs run, so a preemption changes no fair share.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::pools::SharedAt;
 use super::queues::{QueueAt, Queues, ROOT};
 use super::resources::GPUS;
 
@@ -71,35 +73,58 @@ impl Queues {
     /// The devices that a queue would use if it could.
     fn asked(&self, at: QueueAt) -> u128 {
         let node = self.at(at);
-        (node.used[GPUS] + node.wanted[GPUS]).min(node.limit[GPUS])
+        let bound = self.pools.of(at).map_or(u128::MAX, |shared| self.pools.devices(shared));
+        (node.used[GPUS] + node.wanted[GPUS]).min(node.limit[GPUS]).min(bound)
     }
 
     /// The fair share of a queue, divided among its children.
     fn parts(&self, at: QueueAt, fair_share: u128) -> Vec<(QueueAt, u128)> {
         let children = &self.at(at).children;
-        let mut left = fair_share;
+        let mut left = Left { all: fair_share, of_pools: BTreeMap::new() };
         let mut parts = Vec::with_capacity(children.len());
-        // The height to which the water has to rise until a queue has enough.
-        let mut thirsty: Vec<(u128, QueueAt, usize)> = Vec::with_capacity(children.len());
+        let mut thirsty: Vec<Thirsty> = Vec::with_capacity(children.len());
         for (index, child) in children.iter().enumerate() {
-            let asked = self.asked(*child);
-            let own = asked.min(self.at(*child).guaranteed[GPUS]).min(left);
-            left -= own;
+            let (asked, pool) = (self.asked(*child), self.pools.of(*child));
+            let own = asked.min(self.at(*child).guaranteed[GPUS]).min(left.for_one(self, pool));
+            left.take(self, pool, own);
             parts.push((*child, own));
             if asked > own {
-                thirsty.push(((asked - own) * LEVEL / self.weight(*child), *child, index));
+                let (more, weight) = (asked - own, self.weight(*child));
+                thirsty.push(Thirsty {
+                    height: more * LEVEL / weight,
+                    child: *child,
+                    index,
+                    more,
+                    weight,
+                    pool,
+                });
             }
         }
-        thirsty.sort_unstable();
-        let mut weights: u128 = thirsty.iter().map(|(_, child, _)| self.weight(*child)).sum();
-        for (_, child, index) in thirsty {
-            let (weight, own) = (self.weight(child), parts[index].1);
-            let more = (left * weight / weights.max(1)).min(self.asked(child) - own);
-            parts[index].1 += more;
-            left -= more;
-            weights -= weight;
+        thirsty.sort_unstable_by_key(|of| (of.height, of.child));
+        loop {
+            let filled = fill(&thirsty, left.all);
+            let mut sums: BTreeMap<SharedAt, u128> = BTreeMap::new();
+            for (of, more) in thirsty.iter().zip(&filled) {
+                if let Some(pool) = of.pool {
+                    *sums.entry(pool).or_default() += more;
+                }
+            }
+            sums.retain(|pool, sum| *sum > left.for_one(self, Some(*pool)));
+            if sums.is_empty() {
+                thirsty.iter().zip(filled).for_each(|(of, more)| parts[of.index].1 += more);
+                return parts;
+            }
+            // As the water rises higher for the others, these pools do not hold what their queues ask for either.
+            for pool in sums.into_keys() {
+                let (inside, outside) = thirsty.into_iter().partition(|of| of.pool == Some(pool));
+                let (inside, there): (Vec<Thirsty>, u128) = (inside, left.for_one(self, Some(pool)));
+                for (of, more) in inside.iter().zip(fill(&inside, there)) {
+                    parts[of.index].1 += more;
+                    left.take(self, Some(pool), more);
+                }
+                thirsty = outside;
+            }
         }
-        parts
     }
 
     fn weight(&self, at: QueueAt) -> u128 {
@@ -110,3 +135,48 @@ impl Queues {
 
 /// Fine enough that queues that reach enough at different heights have different values.
 const LEVEL: u128 = 1_000;
+
+/// A queue that asks for more than its guarantee.
+struct Thirsty {
+    /// The height to which the water has to rise until the queue has enough.
+    height: u128,
+    child: QueueAt,
+    index: usize,
+    more: u128,
+    weight: u128,
+    /// The pools that it is restricted to.
+    pool: Option<SharedAt>,
+}
+
+/// The devices that are not divided yet: of all, and of the pools of which some are.
+struct Left {
+    all: u128,
+    of_pools: BTreeMap<SharedAt, u128>,
+}
+
+impl Left {
+    fn for_one(&self, queues: &Queues, pool: Option<SharedAt>) -> u128 {
+        let there = |pool| self.of_pools.get(&pool).copied().unwrap_or_else(|| queues.pools.devices(pool));
+        pool.map_or(u128::MAX, there).min(self.all)
+    }
+
+    fn take(&mut self, queues: &Queues, pool: Option<SharedAt>, part: u128) {
+        self.all -= part;
+        if let Some(pool) = pool {
+            *self.of_pools.entry(pool).or_insert_with(|| queues.pools.devices(pool)) -= part;
+        }
+    }
+}
+
+/// Divides an amount by weight among queues in the order of their heights; none has more than it asks for.
+fn fill(thirsty: &[Thirsty], amount: u128) -> Vec<u128> {
+    let mut left = amount;
+    let mut weights: u128 = thirsty.iter().map(|of| of.weight).sum();
+    let each = thirsty.iter().map(|of| {
+        let more = (left * of.weight / weights.max(1)).min(of.more);
+        left -= more;
+        weights -= of.weight;
+        more
+    });
+    each.collect()
+}

@@ -11,6 +11,7 @@ use super::configured::Configured;
 use super::entitlement::Entitlements;
 use super::fair_share::FairShares;
 use super::pending::OrderKey;
+use super::pools::PoolCapacities;
 use super::resources::{GPUS, ResourceKinds, ResourceList, UNBOUNDED, WHOLE_MILLI, add, subtract};
 use super::usage_decay;
 use crate::cluster::Tree;
@@ -106,6 +107,7 @@ pub(crate) struct Queues {
     /// The tree was rebuilt, or decayed usage was restored, since then.
     is_new: bool,
     pub(super) fair_shares: FairShares,
+    pub(super) pools: PoolCapacities,
     pub(super) entitlements: Entitlements,
 }
 
@@ -131,6 +133,7 @@ impl Queues {
             refreshed_at: Timestamp(0),
             is_new: true,
             fair_shares: FairShares::default(),
+            pools: PoolCapacities::default(),
             entitlements: Entitlements::default(),
         }
     }
@@ -179,6 +182,7 @@ impl Queues {
             before.parent == queue.parent
                 && before.shapes == queue.shapes
                 && before.order == queue.order
+                && before.nodes == queue.nodes
                 && kinds(before) == kinds(queue)
         });
         let Some(at) = self.find(&queue.name).filter(|_| stands) else { return false };
@@ -205,13 +209,15 @@ impl Queues {
         self.places = self.places_in(tree);
         self.draw();
         self.capacity = self.resources.capacity(tree, &self.settings);
+        self.draw_pools(tree);
         for (name, decayed) in past.into_iter().filter(|(_, decayed)| decayed.device_ms > 0) {
             self.remember(&name, decayed);
         }
     }
 
-    /// Replaces one part of the capacity of the cluster.
-    pub(crate) fn change_capacity(&mut self, had: &[u128], has: &[u128]) {
+    /// Replaces what one node adds to the capacity of the cluster.
+    pub(crate) fn change_capacity(&mut self, tree: &Tree, node: usize, had: &[u128], has: &[u128]) {
+        self.change_pools(tree, node, had[GPUS], has[GPUS]);
         let mut capacity = self.capacity.clone();
         subtract(&mut capacity, had);
         add(&mut capacity, has);

@@ -49,6 +49,7 @@ impl Queues {
             dominant: self.resources.all()[dominant].clone(),
             decayed_usage: self.past_share(at, now),
             places: Vec::new(),
+            pools: Vec::new(),
         })
     }
 }

@@ -13,6 +13,7 @@ mod least_served;
 mod limits;
 mod news;
 mod places;
+mod pools;
 mod random;
 mod rights;
 mod service;

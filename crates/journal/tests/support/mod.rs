@@ -176,6 +176,7 @@ fn node() -> Node {
         uuids: Vec::new(),
         health: NodeHealth::default(),
         foreign_use: ForeignUse::default(),
+        pools: Vec::new(),
         sets: Vec::new(),
         kept: Kept::default(),
         machine: Arc::new(Machine {

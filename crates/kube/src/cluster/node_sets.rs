@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use phalanx_model::{DeviceMask, Kept, NodeName, NodeSet, ResourceName};
+use phalanx_spec::queues;
 
 use crate::api;
 use crate::filter::NodeTerms;
@@ -59,6 +60,8 @@ pub(crate) struct Sets {
     /// What the engine calls them, and how many groups of pods ask for them.
     wanted: BTreeMap<Wanted, (NodeSet, u32)>,
     met: BTreeMap<Condition, Met>,
+    /// The labels by which queues choose nodes, key and value, and what the engine calls each.
+    labels: BTreeMap<(String, String), NodeSet>,
 }
 
 #[derive(Default)]
@@ -81,6 +84,19 @@ impl Sets {
         let set = NodeSet::new(&wanted.name());
         self.wanted.insert(wanted.clone(), (set.clone(), 1));
         (set, true)
+    }
+
+    /// The labels by which queues choose nodes from now on. Returns those that came and those that went.
+    pub(crate) fn want_labels(&mut self, labels: BTreeSet<(String, String)>) -> Vec<(String, String)> {
+        let known: BTreeSet<(String, String)> = self.labels.keys().cloned().collect();
+        let news: Vec<(String, String)> = known.symmetric_difference(&labels).cloned().collect();
+        if !news.is_empty() {
+            // What is no label is in no queue that is in force.
+            let set =
+                |label: (String, String)| Some((label.clone(), queues::label(&label.0, &label.1).ok()?));
+            self.labels = labels.into_iter().filter_map(set).collect();
+        }
+        news
     }
 
     /// One group less asks for it. Nodes go on saying it until they change.
@@ -134,6 +150,7 @@ impl Sets {
         let is_in = |(wanted, _): &(&Wanted, &(NodeSet, u32))| self.admits(wanted, name, node);
         let mut sets: Vec<NodeSet> =
             self.wanted.iter().filter(is_in).map(|(_, (set, _))| set.clone()).collect();
+        sets.extend(self.labels.iter().filter(|(label, _)| has(node, label)).map(|(_, set)| set.clone()));
         sets.sort();
         sets
     }
@@ -152,6 +169,11 @@ impl Sets {
         }
         kept
     }
+}
+
+/// Whether a node has a label.
+pub(crate) fn has(node: &api::Node, (key, value): &(String, String)) -> bool {
+    node.label(key) == Some(value)
 }
 
 impl Wanted {

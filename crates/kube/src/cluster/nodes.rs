@@ -22,7 +22,7 @@ use super::fabric::FabricState;
 use super::hardware;
 use super::hardware::Machines;
 use super::health::HealthState;
-use super::node_sets::{Condition, Sets, Wanted};
+use super::node_sets::{Condition, Sets, Wanted, has};
 use super::published::Published;
 use super::rare::RareResources;
 use crate::api;
@@ -320,6 +320,13 @@ impl NodeState {
             self.changed.extend(self.nodes.iter().filter(is_in).map(|(name, _)| name.clone()));
         }
         set
+    }
+
+    /// The labels by which queues choose nodes from now on.
+    pub(crate) fn want_labels(&mut self, labels: BTreeSet<(String, String)>) {
+        let news = self.sets.want_labels(labels);
+        let is_other = |(_, entry): &(&NodeName, &Entry)| news.iter().any(|label| has(&entry.node, label));
+        self.changed.extend(self.nodes.iter().filter(is_other).map(|(name, _)| name.clone()));
     }
 
     /// Nobody asks for it any more. Nodes go on saying it until they change.

@@ -1,6 +1,6 @@
 //! How the cluster is shared: queues, their policy, and which namespaces go where.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{DecayedUsage, Input, Queue, QueueName, QueueReport, Settings, SyncKind};
 use phalanx_spec::queues::SharePolicy as Policy;
@@ -54,6 +54,13 @@ impl Queues {
 
     pub(crate) const fn namespaces(&self) -> &Namespaces {
         &self.namespaces
+    }
+
+    /// The labels by which queues choose nodes.
+    pub(crate) fn node_labels(&self) -> BTreeSet<(String, String)> {
+        let nodes = self.queues.values().filter_map(|queue| queue.spec.nodes.as_ref());
+        let pools = nodes.flat_map(|nodes| nodes.required.iter().chain(&nodes.preferred));
+        pools.flat_map(|pool| &pool.labels).map(|(key, value)| (key.clone(), value.clone())).collect()
     }
 
     pub(crate) fn has_news(&self) -> bool {

@@ -34,8 +34,9 @@ pub use node_topology::{
     DeviceSpec, GroupSpec, LinkSpec, MachineError, NicSpec, NodeTopology, NodeTopologySpec, OriginSpec,
 };
 pub use queue::{
-    FadedUseStatus, LabelRequirement, LabelSelector, PROMISES_MAX, PlaceStatus, PromiseStatus, Queue,
-    QueueSpec, QueueStatus, ReservedStatus, ShapeSpec, UsageStatus, WaitingStatus,
+    FadedUseStatus, LabelRequirement, LabelSelector, PROMISES_MAX, PlaceStatus, PoolSpec, PoolStatus,
+    PromiseStatus, Queue, QueueNodesSpec, QueueSpec, QueueStatus, ReservedStatus, ShapeSpec, UsageStatus,
+    WaitingStatus,
 };
 pub use share_policy::{BoostSpec, ClassSpec, SharePolicy, SharePolicySpec, SharePolicyStatus};
 

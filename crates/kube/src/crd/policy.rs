@@ -136,8 +136,10 @@ fn flatten(entries: Value, parent: Option<&str>, queues: &mut Vec<Queue>) -> Res
         let Value::Object(mut entry) = entry else { continue };
         let Some(Value::String(name)) = entry.remove("name") else { continue };
         let below = entry.remove("queues").unwrap_or_default();
-        let mut spec: QueueSpec =
-            serde_json::from_value(camel_fields(Value::Object(entry), &["guaranteed", "limit", "lend"]))?;
+        let mut spec: QueueSpec = serde_json::from_value(camel_fields(
+            Value::Object(entry),
+            &["guaranteed", "limit", "lend", "labels", "path"],
+        ))?;
         spec.parent = spec.parent.or_else(|| parent.map(str::to_owned));
         queues.push(Queue::new(&name, spec));
         flatten(below, Some(&name), queues)?;
@@ -201,6 +203,7 @@ fn queue_file(queue: &Queue) -> Value {
         "max_gang_gpus": spec.max_gang_gpus,
         "max_time": spec.max_time,
         "wait": spec.wait,
+        "nodes": spec.nodes,
     }))
 }
 

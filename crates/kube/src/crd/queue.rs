@@ -107,6 +107,13 @@ pub struct QueueSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32))]
     pub wait: Option<String>,
+    /// The nodes that its gangs may use. Default: all of the queue above it, or of the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(
+        validation = Rule::new("has(self.required) != has(self.preferred)")
+            .message("nodes are either required or preferred")
+    )]
+    pub nodes: Option<QueueNodesSpec>,
     /// Namespaces whose pods may wait here, and do where they name no queue. Default: any namespace may, of pods that name
     /// this queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -120,6 +127,43 @@ const OF_AMOUNTS: &str =
 const NAMES: &str = "resources are gpus, gpus/MODEL, cpus, memory, and names of what the cluster counts";
 const AMOUNTS: &str =
     "an amount is a number from 0, as text where it has a unit or a fraction: 8, \"0.5\", \"512Gi\"";
+
+/// The nodes of a queue, as pools in order of preference: a gang goes to the first that has room for all of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct QueueNodesSpec {
+    /// Its gangs go nowhere else.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1, max = 16))]
+    pub required: Vec<PoolSpec>,
+    /// A gang for which none of these has room goes to any node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1, max = 16))]
+    pub preferred: Vec<PoolSpec>,
+}
+
+/// The nodes for which all of this holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("minProperties" = 1))]
+pub struct PoolSpec {
+    /// Labels of nodes with these values.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 16))]
+    pub labels: BTreeMap<String, String>,
+    /// Text that the model of each GPU of the node contains, ignoring case: H100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub model: Option<String>,
+    /// Domains that the node is inside, by level: {rack: r1}.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 16))]
+    pub path: BTreeMap<String, String>,
+    /// Names of nodes, or patterns of them: gpu-[1-4].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1024))]
+    pub hosts: Vec<String>,
+}
 
 /// A guarantee that is a place.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -224,6 +268,10 @@ pub struct QueueStatus {
     /// The places that it is guaranteed, and where each is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<PlaceStatus>,
+    /// Its pools, and its use of each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub pools: Vec<PoolStatus>,
     /// The first that wait, those of the queues below included, as they would go, and for what.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
@@ -276,6 +324,19 @@ pub struct PlaceStatus {
     /// The domains that they are bound to: fewer than asked for where whole nodes are short.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub domains: Vec<String>,
+}
+
+/// A pool of a queue. A node that is in several counts in each.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolStatus {
+    /// As in `model H100`.
+    pub pool: String,
+    pub nodes: i64,
+    /// GPUs there, without what others use.
+    pub gpus: String,
+    /// GPUs there that its gangs hold.
+    pub used: String,
 }
 
 /// A gang that waits.
@@ -354,6 +415,14 @@ impl QueueStatus {
             domains: place.domains.clone(),
         };
         self.places = report.places.iter().map(place).collect();
+        let gpus = |milli: u64| phalanx_model::Resource::Gpus.show(milli);
+        let pool = |pool: &phalanx_model::PoolReport| PoolStatus {
+            pool: pool.pool.to_string(),
+            nodes: i64::from(pool.nodes),
+            gpus: gpus(pool.capacity),
+            used: gpus(pool.used),
+        };
+        self.pools = report.pools.iter().map(pool).collect();
     }
 }
 

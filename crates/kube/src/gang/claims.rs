@@ -57,6 +57,9 @@ impl Lifecycle {
 
     /// What nodes have and can serve, from what was observed and decided since the last time.
     pub(in crate::gang) fn refresh_devices(&mut self, now: Timestamp) {
+        if self.cluster.queues.has_news() {
+            self.cluster.nodes.want_labels(self.cluster.queues.node_labels());
+        }
         let nodes = &self.cluster.nodes;
         let refreshed = self.constraints.claims.refresh(now, nodes, |condition| nodes.is_wanted(condition));
         for (name, published) in refreshed.nodes {

@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use phalanx_model::ids::natural_cmp;
 use serde::Serialize;
 
-use crate::crd::{self, Amount, PlaceStatus, UsageStatus, WaitingStatus};
+use crate::crd::{self, Amount, PlaceStatus, PoolStatus, UsageStatus, WaitingStatus};
 
 /// One queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -29,6 +29,10 @@ pub struct QueueView {
     pub past: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<PlaceStatus>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<PoolStatus>,
+    /// Gangs for which no pool has room go to any node.
+    pub goes_anywhere: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<WaitingStatus>,
     /// Why it is not in force; empty where it is.
@@ -56,6 +60,8 @@ impl QueueView {
             dominant: status.dominant,
             past: status.past,
             places: status.places,
+            pools: status.pools,
+            goes_anywhere: queue.spec.nodes.as_ref().is_some_and(|nodes| !nodes.preferred.is_empty()),
             waiting: status.waiting,
         }
     }

@@ -44,6 +44,7 @@ fn is_comparable(gang: &Gang) -> bool {
         || needs.within.is_some()
         || needs.prefer_within.is_some()
         || !needs.prefer.is_empty()
+        || !needs.prefer_pools.is_empty()
         || needs.is_exclusive;
     let has_other_rules = !topology.segments.is_empty()
         || !topology.spread.is_empty()
@@ -56,6 +57,7 @@ fn is_comparable(gang: &Gang) -> bool {
 fn takes(node: &Node, needs: &Needs) -> bool {
     node.kept.is_nothing()
         && (node.spot.is_none() || needs.takes_spot)
+        && needs.pools.iter().all(|pool| node.pools.contains(pool))
         && (needs.nodes.is_empty() || needs.nodes.contains(&node.name))
         && !needs.avoid.contains(&node.name)
 }

@@ -2,8 +2,8 @@
 
 use phalanx_model::{
     Advisory, After, Amounts, Array, Boost, Caps, ClassName, Delay, EndOf, Gang, Input, Job, JobId,
-    JobUpdate, Needs, PreemptMode, Queue, QueueName, QueueOrder, Reclaim, Resource, Settings, Tasks,
-    Timestamp, Topology,
+    JobUpdate, Needs, NodeSet, Pool, Pools, PreemptMode, Queue, QueueName, QueueOrder, Reclaim, Resource,
+    Settings, Tasks, Timestamp, Topology,
 };
 use phalanx_scenario::Script;
 
@@ -20,6 +20,8 @@ pub(super) struct Sharing {
     rng: Rng,
     /// Draws the order of queues, apart from their amounts.
     orders: Rng,
+    /// Draws the pools of queues, apart from both.
+    pools: Rng,
     /// The devices of the cluster when the queues were drawn, in thousandths.
     devices_milli: u64,
     /// The queues as they were last drawn, parents before their children.
@@ -35,8 +37,8 @@ pub(super) enum Act {
 }
 
 impl Sharing {
-    pub(super) const fn new(rng: Rng, orders: Rng) -> Self {
-        Self { rng, orders, devices_milli: 0, queues: Vec::new(), gone: Vec::new() }
+    pub(super) const fn new(rng: Rng, orders: Rng, pools: Rng) -> Self {
+        Self { rng, orders, pools, devices_milli: 0, queues: Vec::new(), gone: Vec::new() }
     }
 
     /// Settings, and a tree of queues on some devices.
@@ -52,6 +54,7 @@ impl Sharing {
             }
             self.draw(&mut queue);
             self.draw_order(&mut queue, 100);
+            self.draw_pools(&mut queue, 30);
             facts.push(Input::QueueObserved { queue: Box::new(queue.clone()) });
             self.queues.push(queue);
         }
@@ -124,6 +127,25 @@ impl Sharing {
         } else {
             QueueOrder::Priority
         });
+    }
+
+    /// Seldom a queue has other pools than before: few, so that some are equal and others overlap.
+    fn draw_pools(&mut self, queue: &mut Queue, percent: u64) {
+        let rng = &mut self.pools;
+        if !rng.chance(percent) {
+            return;
+        }
+        queue.nodes = Pools::default();
+        for _ in 0..rng.between(0, 2) {
+            let mut pool = Pool::default();
+            match rng.below(3) {
+                0 => pool.model = rng.pick(&["v100", "H100"]).map(|model| (*model).to_owned()),
+                1 => pool.sets.extend(rng.pick(&super::kinds::SETS).map(|set| NodeSet::new(set))),
+                _ => pool.nodes = (0..rng.between(1, 4)).map(|at| named(&format!("n{at}"))).collect(),
+            }
+            queue.nodes.pools.push(pool);
+        }
+        queue.nodes.or_any = !queue.nodes.pools.is_empty() && rng.chance(30);
     }
 
     /// Draws the amounts of a queue. Its children keep the amounts that they were given.
@@ -235,6 +257,7 @@ impl Sharing {
                 let mut queue = self.queues.get(at)?.clone();
                 self.draw(&mut queue);
                 self.draw_order(&mut queue, 15);
+                self.draw_pools(&mut queue, 10);
                 self.gone.retain(|gone| *gone != queue.name);
                 self.queues[at] = queue.clone();
                 Some(Act::Tell(Input::QueueObserved { queue: Box::new(queue) }))
@@ -257,11 +280,12 @@ impl Sharing {
         }
     }
 
-    /// Every queue exists, and none is limited: a gang that has a placement then starts in the end, unless the capacity
+    /// Every queue exists, and none is limited or has pools: a gang that has a placement then starts in the end, unless the capacity
     /// is guaranteed to others.
     pub(super) fn heal(&mut self) -> Vec<Input> {
         for queue in &mut self.queues {
             queue.limit.clear();
+            queue.nodes = Pools::default();
             queue.caps = Caps::default();
         }
         self.gone.clear();

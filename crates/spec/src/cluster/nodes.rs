@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use phalanx_model::{DEVICES_PER_NODE_MAX, DeviceMask, DomainName, LevelName, NodeName, Torus};
+use phalanx_model::{DEVICES_PER_NODE_MAX, DeviceMask, DomainName, LevelName, NodeName, NodeSet, Torus};
 
 use super::{
     ClusterFile, DeclaredDevices, DeclaredHardware, DeclaredNode, NODES_MAX, NodeFile, SpotFile, build,
@@ -12,6 +12,7 @@ use super::{
 use crate::error::{Place, SpecError, listed, quote};
 use crate::pattern::NamePattern;
 use crate::place::At;
+use crate::queues::pools::label;
 use crate::scalar::DeclaredLinkKind;
 
 impl ClusterFile {
@@ -43,6 +44,7 @@ impl ClusterFile {
             share_limit_milli: file.gpu_sharing.as_ref().map_or(0, |sharing| sharing.compute_limit.value.0),
         });
         let busy = self.busy(file)?;
+        let labels = self.labels(file)?;
         let path = self.path(&file.path, file.name.place, above)?;
         let addresses = self.addresses(file)?;
         let places = self.places(file, tori)?;
@@ -56,6 +58,7 @@ impl ClusterFile {
                 hardware: Arc::clone(&hardware),
                 address: addresses.get(at).cloned(),
                 busy,
+                labels: labels.clone(),
                 torus: places.get(at).copied(),
                 price_micro_per_device_hour: file.price.map(|price| price.value.0),
                 spot: file.spot.as_ref().map(SpotFile::model),
@@ -63,6 +66,16 @@ impl ClusterFile {
             });
         }
         Ok(nodes)
+    }
+
+    /// In the order of sets.
+    fn labels(&self, file: &NodeFile) -> Result<Vec<NodeSet>, SpecError> {
+        let of = |(key, value): (&At<String>, &At<String>)| {
+            label(&key.value, &value.value).map_err(|what| self.source.error(key.place, what, ""))
+        };
+        let mut labels: Vec<NodeSet> = file.labels.iter().map(of).collect::<Result<_, _>>()?;
+        labels.sort();
+        Ok(labels)
     }
 
     fn devices(&self, file: &NodeFile) -> Result<Option<DeclaredDevices>, SpecError> {

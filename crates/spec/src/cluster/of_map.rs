@@ -100,6 +100,7 @@ impl ClusterFile {
                     nic_bandwidth: None,
                     transport: None,
                     busy: Vec::new(),
+                    labels: BTreeMap::new(),
                     resources: BTreeMap::new(),
                     gpu_sharing: None,
                     torus,

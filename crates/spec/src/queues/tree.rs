@@ -171,6 +171,7 @@ impl QueueFile {
                 delay: entry.wait.map(|wait| wait.value.into()),
             },
             order: self.order(entry, is_leaf)?,
+            nodes: self.pools(entry)?,
             access: access(&entry.users, &entry.groups, entry.max_priority),
         })
     }

@@ -6,7 +6,7 @@ use phalanx_model::{Class, Queue, QueueName, Settings, ShapeQuota};
 
 use super::{
     Account, AmountsFile, BoostFile, ClassFile, Depth, GpuHours, OrderWord, Percent, Preset, QueueEntry,
-    QueueFile, ShapeFile, SharePolicy, SpanFromZero, Weight, Worth,
+    QueueFile, QueueNodesFile, ShapeFile, SharePolicy, SpanFromZero, Weight, Worth,
 };
 use crate::gpus::ModelName;
 use crate::place::At;
@@ -100,6 +100,7 @@ fn entry(queue: &Queue, children: &BTreeMap<&QueueName, Vec<&Queue>>) -> QueueEn
             let hours = |ms: &u64| GpuHours::of_device_ms(*ms).into();
             order.levels().iter().map(hours).collect()
         }),
+        nodes: QueueNodesFile::of_queue(queue),
         users: accounts(&queue.access.users),
         groups: accounts(&queue.access.groups),
         max_priority: queue.access.priority_max.map(At::from),

@@ -1,7 +1,7 @@
 //! Queues of a cluster, in the columns that one machine has.
 
 use owo_colors::OwoColorize as _;
-use phalanx_kube::crd::UsageStatus;
+use phalanx_kube::crd::{PoolStatus, UsageStatus};
 use phalanx_kube::user::QueueView;
 
 use crate::show::table::{Color, Grid, cell, dim};
@@ -19,10 +19,19 @@ pub(crate) fn list(page: &Page, queues: &[QueueView]) -> String {
     if page.wide {
         headings.extend([">WEIGHT", ">GPUS WANTED", "OTHERS, USED OF GUARANTEED"]);
     }
+    let has_pools = queues.iter().any(|queue| !queue.pools.is_empty());
+    if has_pools {
+        headings.push("NODES");
+    }
     headings.push("");
     let mut grid = Grid::new(page, &headings);
     for queue in queues {
-        grid.row(row(page, queue));
+        let mut cells = row(page, queue);
+        if has_pools {
+            cells.push(dim(pools(queue)));
+        }
+        cells.push(dim(clean(&queue.why)));
+        grid.row(cells);
     }
     grid.render()
 }
@@ -46,8 +55,14 @@ fn row(page: &Page, queue: &QueueView) -> Vec<comfy_table::Cell> {
     if page.wide {
         cells.extend([cell(clean(&queue.weight)), said(gpus.map(|gpus| &gpus.wanted)), dim(others(queue))]);
     }
-    cells.push(dim(clean(&queue.why)));
     cells
+}
+
+/// `6 of 32 on model H100, 0 of 8 on rack r1, else any`.
+fn pools(queue: &QueueView) -> String {
+    let of = |pool: &PoolStatus| format!("{} of {} on {}", pool.used, pool.gpus, clean(&pool.pool));
+    let all = queue.pools.iter().map(of).chain(queue.goes_anywhere.then(|| "else any".to_owned()));
+    all.collect::<Vec<_>>().join(", ")
 }
 
 fn or_none(text: &str) -> String {
@@ -81,6 +96,14 @@ pub(crate) fn one(page: &Page, queue: &QueueView) -> String {
     }
     if !queue.why.is_empty() {
         field(&mut text, page, "not in force", &clean(&queue.why));
+    }
+    for (number, pool) in (1_u32..).zip(&queue.pools) {
+        let nodes = count(u64::try_from(pool.nodes).unwrap_or_default(), "node");
+        let what = format!("{}: {} of {} GPUs used on {nodes}", pool.pool, pool.used, pool.gpus);
+        field(&mut text, page, &format!("pool {number}"), &clean(&what));
+    }
+    if queue.goes_anywhere {
+        field(&mut text, page, "", "any node, where no pool has room");
     }
     for place in &queue.places {
         let domains: Vec<String> = place.domains.iter().map(|domain| clean(domain)).collect();
@@ -164,6 +187,8 @@ mod tests {
             dominant: GPUS.to_owned(),
             past: "0.5".to_owned(),
             places: Vec::new(),
+            pools: Vec::new(),
+            goes_anywhere: false,
             waiting: Vec::new(),
             why: String::new(),
         }
@@ -187,6 +212,16 @@ mod tests {
         assert_eq!(shown[1], ["team", "12", "8", "-", "10", "1", "3", "0.25", "0.5"]);
         assert_eq!(shown[2][..9], ["new", "-", "-", "-", "-", "1", "3", "-", "-"]);
         assert_eq!(shown[2][9..].join(" "), "no scheduler has reported on it yet");
+        let pool = |pool: &str, used: &str| PoolStatus {
+            pool: pool.to_owned(),
+            nodes: 4,
+            gpus: "32".to_owned(),
+            used: used.to_owned(),
+        };
+        let pools = vec![pool("model H100", "8"), pool("rack r1", "0")];
+        let pooled = QueueView { pools, goes_anywhere: true, ..queue("vision", 0) };
+        let shown = words(&list(&page(false), &[queue("team", 0), pooled]));
+        assert_eq!(shown[2][9..].join(" "), "8 of 32 on model H100, 0 of 32 on rack r1, else any");
         let wide = words(&list(&page(true), &[queue("team", 0)]));
         assert_eq!(wide[1][9..], ["2", "4"]);
     }

@@ -7,7 +7,7 @@ use super::{Search, Sort, View};
 use crate::cluster::space::Space;
 use crate::cluster::tree::{LevelAt, Tree};
 use crate::placement::request::Request;
-use crate::placement::{grids, parts, roles, slices};
+use crate::placement::{grids, parts, pools, roles, slices};
 
 /// The capacity of the best domain of a level.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +29,14 @@ pub(crate) fn fit_own(tree: &Tree, space: &Space, gang: &Gang, level: LevelAt) -
 }
 
 fn fit_as(sort: Sort, tree: &Tree, space: &Space, gang: &Gang, level: LevelAt) -> Fit {
+    if gang.needs.in_one_pool {
+        let fits = pools::choices(gang).into_iter().map(|only| fit_as(sort, tree, space, &only, level));
+        // The first of those that hold as much.
+        let best = fits.reduce(|best, other| if other.fits > best.fits { other } else { best });
+        if let Some(best) = best {
+            return best;
+        }
+    }
     match sort {
         Sort::Members => fit_members(tree, space, gang, level),
         Sort::Grid => fit_members(tree, space, &grids::asked(tree, gang), level),
@@ -61,6 +69,16 @@ impl Search {
     pub(crate) fn most(&mut self, tree: &Tree, space: &Space, gang: &Gang, level: LevelAt) -> (u32, usize) {
         if !tree.has_levels_of(gang) {
             return (0, 0);
+        }
+        if gang.needs.in_one_pool {
+            let mut best = None;
+            for only in pools::choices(gang) {
+                let found = self.most(tree, space, &only, level);
+                best = best.filter(|(most, _)| *most >= found.0).or(Some(found));
+            }
+            if let Some(best) = best {
+                return best;
+            }
         }
         if !matches!(Sort::of(gang), Sort::Members | Sort::Grid) {
             return (best_fit(tree, space, gang, level).fits, 0);

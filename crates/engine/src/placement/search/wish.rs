@@ -5,10 +5,12 @@ use phalanx_model::{Gang, ModelNeed, Needs};
 use super::{Ceiling, Found, PlacementCost, Search};
 use crate::cluster::space::Space;
 use crate::cluster::tree::Tree;
+use crate::placement::pools;
 
 /// Whether a gang has any.
 pub(super) fn has_wishes(gang: &Gang) -> bool {
-    prefers_set(gang)
+    !gang.needs.prefer_pools.is_empty()
+        || prefers_set(gang)
         || favours_set(gang)
         || !gang.needs.prefer.is_empty()
         || !gang.topology.near.is_empty()
@@ -23,8 +25,23 @@ fn favours_set(gang: &Gang) -> bool {
     gang.all_needs().any(|needs| needs.favour_within.is_some())
 }
 
-/// The best place, and one inside the favoured sets in its stead if that is as good.
+/// The best place inside the first preferred pool that holds the gang.
 pub(super) fn place(
+    search: &mut Search,
+    tree: &Tree,
+    space: &Space,
+    gang: &Gang,
+    ceiling: Ceiling,
+) -> Option<Found> {
+    let choices = pools::choices(gang);
+    if choices.is_empty() {
+        return favourably(search, tree, space, gang, ceiling);
+    }
+    choices.iter().find_map(|only| favourably(search, tree, space, only, ceiling))
+}
+
+/// The best place, and one inside the favoured sets in its stead if that is as good.
+fn favourably(
     search: &mut Search,
     tree: &Tree,
     space: &Space,

@@ -11,6 +11,7 @@ use crate::gang::{Lifecycle, Options};
 use crate::messages::{Call, Event, Step, Stored};
 
 mod divided;
+mod pools;
 mod replicas;
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
