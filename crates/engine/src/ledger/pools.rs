@@ -28,6 +28,11 @@ impl Known {
         Self { sets, is_stale: false }
     }
 
+    /// Whether no queue has any.
+    fn are_none(&self) -> bool {
+        self.sets.is_empty() && !self.is_stale
+    }
+
     /// The sets that contain a node, in order.
     pub(super) fn around(&self, node: &Node, levels: &Levels) -> Vec<NodeSet> {
         let is_in = |(_, pools): &(&NodeSet, &Vec<Pool>)| pools.iter().any(|pool| pool.has(node, levels));
@@ -116,6 +121,9 @@ impl Ledger {
 
     /// The pools of a queue, as it is configured now.
     pub(super) fn allowed_in(&self, queue: &QueueName) -> Allowed {
+        if self.pools.are_none() {
+            return Allowed::default();
+        }
         let queues = self.queues.configured();
         let above = |queue: &&Queue| queues.get(queue.parent.as_ref()?);
         Allowed::of(std::iter::successors(queues.get(queue), above).take(queues.len()))
@@ -139,8 +147,7 @@ impl Ledger {
 
     /// Records that a queue comes or goes, if that changes in which pools nodes are and jobs may be placed.
     pub(super) fn note_pools(&mut self, queue: &QueueName, now: Option<&Queue>) {
-        let known = &self.pools;
-        if known.sets.is_empty() && !known.is_stale && now.is_none_or(|queue| queue.nodes.are_none()) {
+        if self.pools.are_none() && now.is_none_or(|queue| queue.nodes.are_none()) {
             return;
         }
         let before = self.queues.configured().get(queue).map(|queue| (&queue.nodes, &queue.parent));

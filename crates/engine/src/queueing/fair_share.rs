@@ -101,28 +101,31 @@ impl Queues {
             }
         }
         thirsty.sort_unstable_by_key(|of| (of.height, of.child));
-        loop {
-            let filled = fill(&thirsty, left.all);
+        self.fill_pools(&mut left, &mut thirsty, &mut parts);
+        fill(&thirsty, left.all, |of, more| parts[of.index].1 += more);
+        parts
+    }
+
+    /// Divides the pools that do not hold what their queues would get if these were not restricted to them, and takes these
+    /// queues out of those that are left. As the water rises higher for the others, such pools hold too little all the more.
+    fn fill_pools(&self, left: &mut Left, thirsty: &mut Vec<Thirsty>, parts: &mut [(QueueAt, u128)]) {
+        while thirsty.iter().any(|of| of.pool.is_some()) {
             let mut sums: BTreeMap<SharedAt, u128> = BTreeMap::new();
-            for (of, more) in thirsty.iter().zip(&filled) {
-                if let Some(pool) = of.pool {
-                    *sums.entry(pool).or_default() += more;
-                }
-            }
+            fill(thirsty, left.all, |of, more| {
+                of.pool.into_iter().for_each(|pool| *sums.entry(pool).or_default() += more);
+            });
             sums.retain(|pool, sum| *sum > left.for_one(self, Some(*pool)));
             if sums.is_empty() {
-                thirsty.iter().zip(filled).for_each(|(of, more)| parts[of.index].1 += more);
-                return parts;
+                return;
             }
-            // As the water rises higher for the others, these pools do not hold what their queues ask for either.
             for pool in sums.into_keys() {
-                let (inside, outside) = thirsty.into_iter().partition(|of| of.pool == Some(pool));
+                let (inside, outside) = thirsty.drain(..).partition(|of| of.pool == Some(pool));
                 let (inside, there): (Vec<Thirsty>, u128) = (inside, left.for_one(self, Some(pool)));
-                for (of, more) in inside.iter().zip(fill(&inside, there)) {
+                fill(&inside, there, |of, more| {
                     parts[of.index].1 += more;
                     left.take(self, Some(pool), more);
-                }
-                thirsty = outside;
+                });
+                *thirsty = outside;
             }
         }
     }
@@ -169,14 +172,13 @@ impl Left {
 }
 
 /// Divides an amount by weight among queues in the order of their heights; none has more than it asks for.
-fn fill(thirsty: &[Thirsty], amount: u128) -> Vec<u128> {
+fn fill(thirsty: &[Thirsty], amount: u128, mut give: impl FnMut(&Thirsty, u128)) {
     let mut left = amount;
     let mut weights: u128 = thirsty.iter().map(|of| of.weight).sum();
-    let each = thirsty.iter().map(|of| {
+    for of in thirsty {
         let more = (left * of.weight / weights.max(1)).min(of.more);
         left -= more;
         weights -= of.weight;
-        more
-    });
-    each.collect()
+        give(of, more);
+    }
 }
