@@ -103,7 +103,6 @@ fn a_queue_takes_back_what_it_is_guaranteed_and_says_how_it_stands() {
     cluster.until("nobody who waits", |cluster| waiting(cluster).is_empty().then_some(()));
 }
 
-/// Jobs of a snapshot, by whether a gang of theirs holds capacity.
 /// Nodes of a queue by a label that a node gets while a gang waits for it.
 #[test]
 fn gangs_of_a_queue_go_to_its_nodes_and_its_status_says_how_full_they_are() {
@@ -136,6 +135,7 @@ fn gangs_of_a_queue_go_to_its_nodes_and_its_status_says_how_full_they_are() {
     assert_eq!((&full["nodes"], &full["gpus"]), (&json!(1), &json!("8")), "{full:#}");
 }
 
+/// Jobs of a snapshot, by whether a gang of theirs holds capacity.
 fn holding(snapshot: &Snapshot) -> Vec<(String, bool)> {
     let job = |fact: &Input| match fact {
         Input::JobObserved { job, gangs } => {

@@ -19,20 +19,24 @@ impl Checker {
         }
     }
 
-    /// Whether all of a gang is in one pool, where the innermost queue with a choice of pools requires them. (A gang that is
-    /// to be near to nodes follows these.)
+    /// Whether all of a gang is in one pool, where a queue with a choice of pools requires them: one of that queue, or one
+    /// that a queue below it prefers. (A gang that is to be near to nodes follows these.)
     pub(crate) fn check_one_pool(&self, start: &Start<'_>, found: &mut Vec<Violation>) {
         let Some(job) = self.jobs.get(&start.id.job) else { return };
-        let path = self.queues.path(&job.queue).into_iter();
-        let mut chosen = path.filter(|queue| queue.nodes.or_any || queue.nodes.pools.len() > 1);
-        let Some(queue) = chosen.find(|queue| !queue.nodes.pools.is_empty()) else { return };
-        if queue.nodes.or_any || !start.gang.topology.near.is_empty() {
+        if !start.gang.topology.near.is_empty() {
             return;
         }
         let nodes: Vec<&Node> = start.nodes().into_iter().filter_map(|name| self.nodes.get(name)).collect();
-        let holds_all = |pool: &Pool| nodes.iter().all(|node| self.has_node(pool, node));
-        if !queue.nodes.pools.iter().any(holds_all) {
-            found.push(Violation::InSeveralPools { gang: start.id, queue: queue.name.clone() });
+        for queue in self.queues.path(&job.queue) {
+            let holds_all = |pool: &Pool| nodes.iter().all(|node| self.has_node(pool, node));
+            if queue.nodes.pools.iter().any(holds_all) && (queue.nodes.or_any || queue.nodes.pools.len() > 1)
+            {
+                return;
+            }
+            if !queue.nodes.or_any && queue.nodes.pools.len() > 1 {
+                found.push(Violation::InSeveralPools { gang: start.id, queue: queue.name.clone() });
+                return;
+            }
         }
     }
 

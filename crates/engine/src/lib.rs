@@ -260,9 +260,10 @@ impl Engine {
     #[must_use]
     pub fn queues(&self) -> Vec<phalanx_model::QueueReport> {
         let mut reports = self.ledger.queues().reports(self.ledger.now());
+        let mut pools = self.ledger.pool_reports();
         for report in &mut reports {
             report.places = self.ledger.places_of(&report.queue.name);
-            report.pools = self.ledger.pools_of(&report.queue);
+            report.pools = pools.remove(&report.queue.name).unwrap_or_default();
         }
         reports
     }

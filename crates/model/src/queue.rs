@@ -151,7 +151,7 @@ impl Pools {
 /// The nodes for which all of this holds. What is empty holds for every node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Pool {
-    /// It is one of these.
+    /// It is one of these; in order, each once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NodeName>,
     /// The model of each of its devices contains this text, ignoring case; a node without devices has none.
@@ -176,7 +176,7 @@ impl Pool {
         let is_of_model = |model: &String| {
             !devices.is_empty() && devices.iter().all(|device| contains(&device.model, model))
         };
-        (self.nodes.is_empty() || self.nodes.contains(&node.name))
+        (self.nodes.is_empty() || self.nodes.binary_search(&node.name).is_ok())
             && self.model.as_ref().is_none_or(is_of_model)
             && self.path.iter().all(is_inside)
             && self.sets.iter().all(|set| node.sets.contains(set))

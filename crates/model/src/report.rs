@@ -437,6 +437,8 @@ pub enum Rule {
     Avoid,
     /// The set of nodes that the gang may use.
     Within(NodeSet),
+    /// The pools of its queue.
+    Pools,
     Role(RoleName),
 }
 
@@ -455,6 +457,7 @@ impl fmt::Display for Rule {
             Self::Nodes => f.write_str("its required nodes"),
             Self::Avoid => f.write_str("its avoided nodes"),
             Self::Within(set) => write!(f, "the node set {set}"),
+            Self::Pools => f.write_str("the pools of its queue"),
             Self::Role(name) => write!(f, "its role {name}"),
         }
     }

@@ -257,6 +257,8 @@ fn pools(word: Word<'_>, words: &Words<'_>) -> Result<Pools, ScenarioError> {
                     for text in &expand(value, words)? {
                         pool.nodes.push(words.name(Word { text, column: value.column })?);
                     }
+                    pool.nodes.sort();
+                    pool.nodes.dedup();
                 }
                 _ => drop(pool.path.insert(words.name(key)?, words.name(value)?)),
             }

@@ -185,6 +185,11 @@ impl Kind {
             || !self.is_in_pools(&needs.pools)
     }
 
+    /// The sets of pools of queues that contain such a node, in order.
+    pub(crate) fn pools(&self) -> &[NodeSet] {
+        &self.pools
+    }
+
     /// Whether such a node is in all of these pools of queues.
     pub(crate) fn is_in_pools(&self, pools: &[NodeSet]) -> bool {
         pools.iter().all(|pool| self.is_in_pool(pool))

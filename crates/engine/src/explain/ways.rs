@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use phalanx_model::{DeviceMask, Gang, GangId, Node, NodeName, Rule, Unblock};
 
 use crate::cluster::{Free, LevelAt};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, admit};
 use crate::placement::{Ceiling, Search, domain_of_picks};
 
 /// The nearest level outwards of `from` at which the gang starts now, the domain, and how much longer its collective
@@ -134,6 +134,9 @@ fn easier(gang: &Gang) -> Vec<(Rule, Gang)> {
     }
     if !needs.avoid.is_empty() {
         give_up(Rule::Avoid, &|g| g.needs.avoid.clear());
+    }
+    if !needs.pools.is_empty() || needs.in_one_pool {
+        give_up(Rule::Pools, &admit::forget_pools);
     }
     if let Some(set) = &needs.within {
         give_up(Rule::Within(set.clone()), &|g| g.needs.within = None);

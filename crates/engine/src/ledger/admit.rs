@@ -223,6 +223,12 @@ pub(super) fn admit_to_queue(ledger: &Ledger, job: &Job) -> Result<(), Rejection
     admit_to_limits(ledger, job, at)
 }
 
+/// Checks that the pools of the queue of a job, which are set, can hold its gangs.
+pub(super) fn admit_to_pools(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
+    let mut pooled = job.gangs.iter().filter(|gang| is_pooled(&gang.needs));
+    pooled.try_for_each(|gang| admit_size(ledger, &gang.of_size(gang.min)))
+}
+
 /// Checks the limits of queues: a gang that the empty queue could not hold never starts.
 fn admit_to_limits(ledger: &Ledger, job: &Job, at: crate::queueing::QueueAt) -> Result<(), Rejection> {
     let queues = ledger.queues();
@@ -246,7 +252,11 @@ fn admit_to_limits(ledger: &Ledger, job: &Job, at: crate::queueing::QueueAt) -> 
     Ok(())
 }
 
-fn forget_pools(gang: &mut Gang) {
+const fn is_pooled(needs: &Needs) -> bool {
+    !needs.pools.is_empty() || needs.in_one_pool
+}
+
+pub(crate) fn forget_pools(gang: &mut Gang) {
     gang.needs.pools.clear();
     gang.needs.prefer_pools.clear();
     gang.needs.in_one_pool = false;
@@ -526,8 +536,12 @@ fn admit_size(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
         best_fit(tree, empty, &easier, required).fits >= gang.size
     };
     let short = match &gang.needs {
-        n if (!n.pools.is_empty() || n.in_one_pool) && fits_without(forget_pools) => {
-            "; no pool of its queue is large enough"
+        n if is_pooled(n) && fits_without(forget_pools) => {
+            if !n.nodes.is_empty() && fits_without(|g| g.needs.nodes.clear()) {
+                "; too few of its required nodes are in one pool of its queue"
+            } else {
+                "; no pool of its queue is large enough"
+            }
         }
         n if !n.nodes.is_empty() && fits_without(|g| g.needs.nodes.clear()) => {
             "; too few of its required nodes have room"

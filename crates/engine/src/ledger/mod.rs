@@ -419,7 +419,7 @@ impl Ledger {
         }
         self.cells.is_stale = true;
         self.queues.settle_all(self.now);
-        self.queues.rebuild(&self.tree);
+        self.queues.rebuild(&self.tree, self.pools.sets());
         self.pending.clear();
         self.freed = Freed::All;
         self.requeue_reservations();

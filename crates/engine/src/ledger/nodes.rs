@@ -41,7 +41,7 @@ impl Ledger {
         if node.admin == Admin::Open && self.noted.is_noticed(&node.name) {
             observed.to_mut().admin = Admin::Draining;
         }
-        let pools = self.pools.around(node, &self.levels);
+        let pools = self.pools.sets().around(node, &self.levels);
         if observed.pools != pools {
             observed.to_mut().pools = pools;
         }

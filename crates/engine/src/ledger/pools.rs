@@ -2,41 +2,29 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_model::{Job, JobId, Levels, Needs, Node, NodeSet, Pool, PoolReport, Queue, QueueName};
+use phalanx_model::{Gang, Job, JobId, Needs, NodeSet, Placement, Pool, PoolReport, Queue, QueueName};
 
 use super::Ledger;
-use crate::cluster::Pick;
-use crate::queueing::{GPUS, QueueAt, pools};
+use crate::placement::pools;
+use crate::queueing::pools::PoolSets;
+use crate::queueing::{GPUS, QueueAt};
 
-/// The pools that queues configure, by the name of their set of nodes.
+/// The sets of the pools that queues configure.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
-    /// A node is in the set if it is in any of these pools.
-    sets: BTreeMap<NodeSet, Vec<Pool>>,
+    sets: PoolSets,
     /// Queues changed since.
     is_stale: bool,
 }
 
 impl Known {
-    fn of(queues: &BTreeMap<QueueName, Queue>) -> Self {
-        let mut sets = BTreeMap::new();
-        for queue in queues.values().filter(|queue| !queue.nodes.are_none()) {
-            sets.insert(pools::set_of(queue), queue.nodes.pools.clone());
-            let each = queue.nodes.pools.iter().zip(1..);
-            sets.extend(each.map(|(pool, number)| (pools::nth_set_of(queue, number), vec![pool.clone()])));
-        }
-        Self { sets, is_stale: false }
+    pub(super) const fn sets(&self) -> &PoolSets {
+        &self.sets
     }
 
     /// Whether no queue has any.
     fn are_none(&self) -> bool {
-        self.sets.is_empty() && !self.is_stale
-    }
-
-    /// The sets that contain a node, in order.
-    pub(super) fn around(&self, node: &Node, levels: &Levels) -> Vec<NodeSet> {
-        let is_in = |(_, pools): &(&NodeSet, &Vec<Pool>)| pools.iter().any(|pool| pool.has(node, levels));
-        self.sets.iter().filter(is_in).map(|(set, _)| set.clone()).collect()
+        self.sets.are_none() && !self.is_stale
     }
 }
 
@@ -49,20 +37,19 @@ pub(super) struct Allowed {
 }
 
 impl Allowed {
-    /// By the queues of a job, innermost first: each may narrow the nodes further, and the innermost one that has an order
-    /// of preference decides that.
-    fn of<'a>(path: impl Iterator<Item = &'a Queue>) -> Self {
+    /// By the queues of a job, innermost first. Each that requires pools narrows the nodes further. The order of preference
+    /// is that of the innermost queue that has one; where that queue only prefers pools, those of the queues above it follow.
+    fn of<'a>(path: impl Iterator<Item = &'a Queue>, sets: &PoolSets) -> Self {
         let mut allowed = Self::default();
-        for queue in path.filter(|queue| !queue.nodes.are_none()) {
-            let nodes = &queue.nodes;
+        for nodes in path.map(|queue| &queue.nodes).filter(|nodes| !nodes.are_none()) {
             if nodes.are_required() {
-                allowed.pools.push(pools::set_of(queue));
+                allowed.pools.extend(sets.get(&nodes.pools).cloned());
             }
             let is_choice = nodes.or_any || nodes.pools.len() > 1;
-            if is_choice && allowed.prefer_pools.is_empty() {
+            if is_choice && !allowed.in_one_pool {
+                let each = nodes.pools.iter().filter_map(|pool| sets.get(std::slice::from_ref(pool)));
+                allowed.prefer_pools.extend(each.cloned());
                 allowed.in_one_pool = !nodes.or_any;
-                allowed.prefer_pools =
-                    (1..=nodes.pools.len()).map(|number| pools::nth_set_of(queue, number)).collect();
             }
         }
         allowed
@@ -76,47 +63,73 @@ impl Allowed {
 
     fn set(&self, job: &mut Job) {
         for gang in &mut job.gangs {
-            for needs in
-                std::iter::once(&mut gang.needs).chain(gang.roles.iter_mut().map(|role| &mut role.needs))
-            {
+            let roles = gang.roles.iter_mut().map(|role| &mut role.needs);
+            for needs in std::iter::once(&mut gang.needs).chain(roles) {
                 needs.pools.clone_from(&self.pools);
                 needs.prefer_pools.clone_from(&self.prefer_pools);
                 needs.in_one_pool = self.in_one_pool;
             }
         }
     }
+
+    /// The sets of one of which nodes must be to hold all of a gang together.
+    pub(super) fn choices(&self) -> Vec<Vec<NodeSet>> {
+        if !self.in_one_pool {
+            return vec![self.pools.clone()];
+        }
+        let with = |pool: &NodeSet| self.pools.iter().chain([pool]).cloned().collect();
+        self.prefer_pools.iter().map(with).collect()
+    }
 }
 
 impl Ledger {
-    /// The pools of a queue, and what is used of each.
-    pub(crate) fn pools_of(&self, queue: &Queue) -> Vec<PoolReport> {
-        let all = queue.nodes.pools.iter().zip(1..);
-        all.map(|(pool, number)| self.pool_report(queue, pool, &pools::nth_set_of(queue, number))).collect()
-    }
-
-    fn pool_report(&self, queue: &Queue, pool: &Pool, set: &NodeSet) -> PoolReport {
+    /// The pools of all queues that have any, and what is used of each.
+    pub(crate) fn pool_reports(&self) -> BTreeMap<QueueName, Vec<PoolReport>> {
         let (tree, resources, settings) = (&self.tree, &self.queues.resources, self.queues.settings());
-        let is_in =
-            |node: u32| tree.nodes.get(node as usize).is_some_and(|node| tree.kind(node).is_in_pool(set));
-        let mut report = PoolReport { pool: pool.clone(), nodes: 0, capacity: 0, used: 0 };
-        let mut capacity = 0;
-        for node in (0..).take(tree.nodes.len()).filter(|node| is_in(*node)) {
-            report.nodes += 1;
-            capacity += resources.of_node(tree, settings, node as usize)[GPUS];
+        let mut reports = BTreeMap::new();
+        let with_pools = || self.queues.configured().values().filter(|queue| !queue.nodes.are_none());
+        if with_pools().next().is_none() {
+            return reports;
         }
-        let Some(at) = self.queues.find(&queue.name) else { return report };
-        let is_below = |job: &Job| {
-            self.queues.find(&job.queue).is_some_and(|leaf| self.queues.path(leaf).any(|above| above == at))
+        // A set of one required pool is that of the pools together.
+        let sets_of = |queue: &Queue| -> Vec<Option<&NodeSet>> {
+            let each = queue.nodes.pools.iter();
+            each.map(|pool| self.pools.sets.get(std::slice::from_ref(pool))).collect()
         };
-        let mut used = 0;
+        let mut all: BTreeMap<&NodeSet, (u32, u128)> = BTreeMap::new();
+        for (at, node) in tree.nodes.iter().enumerate() {
+            let devices = resources.of_node(tree, settings, at)[GPUS];
+            for set in tree.kind(node).pools() {
+                let (nodes, capacity) = all.entry(set).or_default();
+                (*nodes, *capacity) = (*nodes + 1, *capacity + devices);
+            }
+        }
+        let mut used: BTreeMap<(QueueAt, &NodeSet), u128> = BTreeMap::new();
         for (id, picks) in &self.picks {
-            let known = self.job(id.job).filter(|job| is_below(job)).and_then(|_| self.gang(*id));
-            let Some(gang) = known else { continue };
-            let there: Vec<Pick> = picks.iter().filter(|pick| is_in(pick.node)).cloned().collect();
-            used += resources.held(tree, settings, &there, gang)[GPUS];
+            let Some((job, gang)) = self.job(id.job).zip(self.gang(*id)) else { continue };
+            let Some(leaf) = self.queues.find(&job.queue) else { continue };
+            for pick in picks {
+                let Some(node) = tree.nodes.get(pick.node as usize) else { continue };
+                let devices = resources.held(tree, settings, std::slice::from_ref(pick), gang)[GPUS];
+                for above in self.queues.path(leaf) {
+                    for set in tree.kind(node).pools() {
+                        *used.entry((above, set)).or_default() += devices;
+                    }
+                }
+            }
         }
         let amount = |of: u128| u64::try_from(of).unwrap_or(u64::MAX);
-        PoolReport { capacity: amount(capacity), used: amount(used), ..report }
+        for queue in with_pools() {
+            let Some(at) = self.queues.find(&queue.name) else { continue };
+            let report = |(pool, set): (&Pool, Option<&NodeSet>)| {
+                let (nodes, capacity) = set.and_then(|set| all.get(set)).copied().unwrap_or_default();
+                let used = set.and_then(|set| used.get(&(at, set))).copied().unwrap_or_default();
+                PoolReport { pool: pool.clone(), nodes, capacity: amount(capacity), used: amount(used) }
+            };
+            let pools = queue.nodes.pools.iter().zip(sets_of(queue)).map(report).collect();
+            reports.insert(queue.name.clone(), pools);
+        }
+        reports
     }
 
     /// The pools of a queue, as it is configured now.
@@ -126,13 +139,23 @@ impl Ledger {
         }
         let queues = self.queues.configured();
         let above = |queue: &&Queue| queues.get(queue.parent.as_ref()?);
-        Allowed::of(std::iter::successors(queues.get(queue), above).take(queues.len()))
+        Allowed::of(std::iter::successors(queues.get(queue), above).take(queues.len()), self.pools.sets())
     }
 
-    /// The pools in all of which a node must be for gangs of a queue.
-    pub(super) fn required_pools(&self, queue: QueueAt) -> Vec<NodeSet> {
+    /// Whether a gang that must be in one pool is in one.
+    pub(super) fn is_in_a_pool_of(&self, gang: &Gang, placement: &Placement) -> bool {
+        let choices = pools::choices(gang);
+        let nodes = || placement.slots.iter().filter_map(|slot| self.tree.index_of(&slot.node));
+        let holds_all = |only: &Gang| {
+            nodes().all(|node| self.tree.kind(&self.tree.nodes[node]).is_in_pools(&only.needs.pools))
+        };
+        choices.is_empty() || choices.iter().any(holds_all)
+    }
+
+    /// The choices of pools that gangs of a queue have: a node must be in all sets of one choice.
+    pub(super) fn pool_choices(&self, queue: QueueAt) -> Vec<Vec<NodeSet>> {
         let named = self.queues.at(queue).queue.as_ref();
-        named.map(|queue| self.allowed_in(&queue.name).pools).unwrap_or_default()
+        named.map_or_else(|| vec![Vec::new()], |queue| self.allowed_in(&queue.name).choices())
     }
 
     /// Whether a job is not told of the pools of its queue yet.
@@ -159,7 +182,7 @@ impl Ledger {
 
     /// Records that the paths of nodes mean other domains.
     pub(super) fn note_levels(&mut self) {
-        self.pools.is_stale |= !self.pools.sets.is_empty();
+        self.pools.is_stale |= !self.pools.sets.are_none();
     }
 
     /// Brings nodes and jobs up to date with the pools of queues. Running gangs stay where they are.
@@ -167,15 +190,13 @@ impl Ledger {
         if !self.pools.is_stale {
             return;
         }
-        self.pools = Known::of(self.queues.configured());
+        self.pools = Known { sets: PoolSets::of(self.queues.configured()), is_stale: false };
         for node in self.nodes.values_mut() {
-            node.pools = self.pools.around(node, &self.levels);
+            node.pools = self.pools.sets.around(node, &self.levels);
         }
         let lacking = self.jobs.values().map(|entry| &entry.job).filter(|job| self.lacks_pools(job));
         let lacking: Vec<JobId> = lacking.map(|job| job.id).collect();
         for id in lacking {
-            // What is reserved may be outside of them.
-            self.gangs_of(id).into_iter().for_each(|gang| self.drop_reservation(gang));
             if let Some(entry) = self.jobs.get(&id) {
                 let allowed = self.allowed_in(&entry.job.queue);
                 if let Some(entry) = self.jobs.get_mut(&id) {

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use phalanx_model::{QueueName, ShapeQuota, ShapeReport};
+use phalanx_model::{NodeSet, QueueName, ShapeQuota, ShapeReport};
 
 use super::Ledger;
 use crate::cluster::LevelAt;
@@ -75,7 +75,10 @@ impl Ledger {
             let Some(at) = self.queues.find(&queue.name) else { continue };
             for shape in &queue.shapes {
                 for _ in 0..shape.count {
-                    let offer = self.best_offer(at, shape, &holders, &taken);
+                    let choices = self.pool_choices(at);
+                    let mut offers =
+                        choices.iter().map(|pools| self.best_offer((at, pools), shape, &holders, &taken));
+                    let offer = offers.find_map(|offer| offer);
                     let (domain, nodes) =
                         offer.map_or_else(Default::default, |offer| (offer.domain, offer.nodes));
                     taken.extend(nodes.iter().copied());
@@ -110,7 +113,7 @@ impl Ledger {
     /// The best domain that has enough whole nodes to which no cell is bound.
     fn best_offer(
         &self,
-        queue: QueueAt,
+        (queue, pools): (QueueAt, &[NodeSet]),
         shape: &ShapeQuota,
         holders: &BTreeMap<u32, Holders>,
         taken: &BTreeSet<u32>,
@@ -119,12 +122,11 @@ impl Ledger {
         let others_stay =
             |node: u32| holders.get(&node).is_some_and(|of| of.fixed.iter().any(|at| !is_own(at)));
         let has_own = |node: u32| holders.get(&node).is_some_and(|of| of.queues.iter().any(is_own));
-        let pools = self.required_pools(queue);
         let mut free: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
         for (at, node) in (0_u32..).zip(&self.tree.nodes) {
             let kind = self.tree.kind(node);
             let is_whole = !node.usable.devices.is_empty() && node.usable.devices == kind.all();
-            let is_whole = is_whole && node.total.open && kind.is_for_all() && kind.is_in_pools(&pools);
+            let is_whole = is_whole && node.total.open && kind.is_for_all() && kind.is_in_pools(pools);
             if is_whole && !taken.contains(&at) {
                 let domain = match self.tree.level_at(&shape.level)? {
                     LevelAt::Above(level) => self.tree.domain_of(at as usize, level),

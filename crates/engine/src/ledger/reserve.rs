@@ -140,14 +140,18 @@ impl Ledger {
         let reserved = self.record(gang).and_then(|record| record.reserved.as_ref());
         let needs = |rank| self.gang(gang).map(|gang| gang.needs_of(gang.role_of(rank)));
         reserved.is_some_and(|reserved| {
-            reserved.placement.slots.iter().any(|slot| {
-                let node = self.tree.index_of(&slot.node).map(|at| &self.tree.nodes[at]);
-                node.is_none_or(|node| {
-                    let kept = |needs| self.tree.kind(node).kept_from(needs);
-                    let kept = needs(slot.rank).map_or(DeviceMask::EMPTY, kept);
-                    !node.total.open || !slot.devices.is_subset_of(node.usable.devices.minus(kept))
+            self.gang(gang).is_some_and(|gang| !self.is_in_a_pool_of(gang, &reserved.placement))
+                || reserved.placement.slots.iter().any(|slot| {
+                    let node = self.tree.index_of(&slot.node).map(|at| &self.tree.nodes[at]);
+                    node.is_none_or(|node| {
+                        let kind = self.tree.kind(node);
+                        let kept = needs(slot.rank).map_or(DeviceMask::EMPTY, |needs| kind.kept_from(needs));
+                        let is_refused = needs(slot.rank).is_some_and(|needs| kind.refuses(needs));
+                        !node.total.open
+                            || is_refused
+                            || !slot.devices.is_subset_of(node.usable.devices.minus(kept))
+                    })
                 })
-            })
         })
     }
 

@@ -51,6 +51,7 @@ impl Ledger {
             }
             self.set_pools(&mut next);
             admit::admit_to_queue(self, &next).map_err(|why| why.to_string())?;
+            admit::admit_to_pools(self, &next).map_err(|why| why.to_string())?;
         }
         match self.longest_limit_ms(&next.queue) {
             Some(most) if next.policy.time_limit_ms.is_none_or(|limit| limit > most) => {

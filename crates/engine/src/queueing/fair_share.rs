@@ -74,7 +74,27 @@ impl Queues {
     fn asked(&self, at: QueueAt) -> u128 {
         let node = self.at(at);
         let bound = self.pools.of(at).map_or(u128::MAX, |shared| self.pools.devices(shared));
-        (node.used[GPUS] + node.wanted[GPUS]).min(node.limit[GPUS]).min(bound)
+        self.requested(at).min(node.limit[GPUS]).min(bound)
+    }
+
+    /// What a queue uses and wants; of what queues below it want, what their pools have.
+    fn requested(&self, at: QueueAt) -> u128 {
+        let requested = |at: QueueAt| self.at(at).used[GPUS] + self.at(at).wanted[GPUS];
+        if !self.pools.are_below(at) {
+            return requested(at);
+        }
+        let children = &self.at(at).children;
+        let own = requested(at).saturating_sub(children.iter().map(|child| requested(*child)).sum());
+        let mut of_pools: BTreeMap<SharedAt, u128> = BTreeMap::new();
+        let mut below = 0;
+        for child in children {
+            match self.pools.of(*child) {
+                Some(shared) => *of_pools.entry(shared).or_default() += self.asked(*child),
+                None => below += self.asked(*child),
+            }
+        }
+        let of_pools = of_pools.into_iter().map(|(shared, asked)| asked.min(self.pools.devices(shared)));
+        own + below + of_pools.sum::<u128>()
     }
 
     /// The fair share of a queue, divided among its children.
@@ -118,14 +138,18 @@ impl Queues {
             if sums.is_empty() {
                 return;
             }
-            for pool in sums.into_keys() {
-                let (inside, outside) = thirsty.drain(..).partition(|of| of.pool == Some(pool));
-                let (inside, there): (Vec<Thirsty>, u128) = (inside, left.for_one(self, Some(pool)));
-                fill(&inside, there, |of, more| {
+            let mut full: BTreeMap<SharedAt, Vec<Thirsty>> = BTreeMap::new();
+            for of in std::mem::take(thirsty) {
+                match of.pool.filter(|pool| sums.contains_key(pool)) {
+                    Some(pool) => full.entry(pool).or_default().push(of),
+                    None => thirsty.push(of),
+                }
+            }
+            for (pool, inside) in full {
+                fill(&inside, left.for_one(self, Some(pool)), |of, more| {
                     parts[of.index].1 += more;
                     left.take(self, Some(pool), more);
                 });
-                *thirsty = outside;
             }
         }
     }

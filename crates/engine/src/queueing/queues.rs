@@ -11,7 +11,7 @@ use super::configured::Configured;
 use super::entitlement::Entitlements;
 use super::fair_share::FairShares;
 use super::pending::OrderKey;
-use super::pools::PoolCapacities;
+use super::pools::{PoolCapacities, PoolSets};
 use super::resources::{GPUS, ResourceKinds, ResourceList, UNBOUNDED, WHOLE_MILLI, add, subtract};
 use super::usage_decay;
 use crate::cluster::Tree;
@@ -203,13 +203,13 @@ impl Queues {
     }
 
     /// Rebuilds the tree. No gang holds or wants anything in it; decayed usage is kept.
-    pub(crate) fn rebuild(&mut self, tree: &Tree) {
+    pub(crate) fn rebuild(&mut self, tree: &Tree, sets: &PoolSets) {
         let named = |node: &QueueNode| Some((node.queue.as_ref()?.name.clone(), node.decayed));
         let past: BTreeMap<QueueName, DecayedUsage> = self.nodes.iter().filter_map(named).collect();
         self.places = self.places_in(tree);
         self.draw();
         self.capacity = self.resources.capacity(tree, &self.settings);
-        self.draw_pools(tree);
+        self.draw_pools(tree, sets);
         for (name, decayed) in past.into_iter().filter(|(_, decayed)| decayed.device_ms > 0) {
             self.remember(&name, decayed);
         }

@@ -9,6 +9,7 @@ use crate::world::{SECOND, World, octets};
 
 /// A pool of these nodes.
 fn hosts(nodes: &[Node]) -> Pool {
+    // In order: a, b, …
     Pool { nodes: nodes.iter().map(|node| node.name.clone()).collect(), ..Pool::default() }
 }
 
@@ -61,7 +62,10 @@ fn a_reservation_outside_of_the_new_pools_of_a_queue_is_given_up() {
     };
     let first = nodes_of(&world, 1);
     assert_eq!(reserved(&world), Some(first[0].clone()));
-    let other: Vec<Node> = nodes.into_iter().filter(|node| node.name.as_str() != first[0]).collect();
+    let (same, other): (Vec<Node>, Vec<Node>) =
+        nodes.into_iter().partition(|node| node.name.as_str() == first[0]);
+    world.tell(&[queue("own").pools(vec![hosts(&same)]).observed()]);
+    assert_eq!(reserved(&world), Some(first[0].clone()));
     world.tell(&[queue("own").pools(vec![hosts(&other)]).observed()]);
     world.advance(SECOND);
     assert_eq!(reserved(&world), Some(other[0].name.to_string()));

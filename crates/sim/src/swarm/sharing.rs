@@ -280,12 +280,15 @@ impl Sharing {
         }
     }
 
-    /// Every queue exists, and none is limited or has pools: a gang that has a placement then starts in the end, unless the capacity
+    /// Every queue exists, and none is limited: a gang that has a placement then starts in the end, unless the capacity
     /// is guaranteed to others.
     pub(super) fn heal(&mut self) -> Vec<Input> {
         for queue in &mut self.queues {
             queue.limit.clear();
-            queue.nodes = Pools::default();
+            // Half of them keep their pools: what these could never hold is refused, and all else ends.
+            if self.pools.chance(50) {
+                queue.nodes = Pools::default();
+            }
             queue.caps = Caps::default();
         }
         self.gone.clear();

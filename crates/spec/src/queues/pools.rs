@@ -25,11 +25,11 @@ const LABEL_BYTES_MAX: usize = 317;
 #[serde(deny_unknown_fields, default)]
 pub struct QueueNodesFile {
     /// Pools in order of preference: a job goes to the first that has room for all of it, and nowhere else.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub required: Vec<PoolFile>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub required: Option<Vec<PoolFile>>,
     /// The same, and a job for which none of them has room goes to any node.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub preferred: Vec<PoolFile>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preferred: Option<Vec<PoolFile>>,
 }
 
 /// The nodes for which all of this holds.
@@ -52,11 +52,14 @@ pub struct PoolFile {
 
 impl QueueNodesFile {
     pub(super) const fn is_empty(&self) -> bool {
-        self.required.is_empty() && self.preferred.is_empty()
+        self.required.is_none() && self.preferred.is_none()
     }
 
     pub(super) fn of_queue(queue: &Queue) -> Self {
-        let pools = queue.nodes.pools.iter().map(PoolFile::of_pool).collect();
+        if queue.nodes.are_none() {
+            return Self::default();
+        }
+        let pools = Some(queue.nodes.pools.iter().map(PoolFile::of_pool).collect());
         match queue.nodes.or_any {
             true => Self { preferred: pools, ..Self::default() },
             false => Self { required: pools, ..Self::default() },
@@ -82,18 +85,25 @@ impl QueueFile {
     pub(super) fn pools(&self, entry: &QueueEntry) -> Result<Pools, SpecError> {
         let QueueNodesFile { required, preferred } = &entry.nodes;
         let refuse = |what: String, accepted: &str| Err(self.source.error(entry.name.place, what, accepted));
-        if !required.is_empty() && !preferred.is_empty() {
-            let what = format!("the nodes of {} are both required and preferred", entry.name.value);
-            return refuse(what, "give one of `required` and `preferred`");
+        let (pools, or_any) = match (required, preferred) {
+            (None, None) => return Ok(Pools::default()),
+            (Some(required), None) => (required, false),
+            (None, Some(preferred)) => (preferred, true),
+            (Some(_), Some(_)) => {
+                let what = format!("the nodes of {} are both required and preferred", entry.name.value);
+                return refuse(what, "give one of `required` and `preferred`");
+            }
+        };
+        if pools.is_empty() {
+            let what = format!("the nodes of {} are in no pool", entry.name.value);
+            return refuse(what, "name a pool, or leave `nodes` out for any node");
         }
-        let (pools, or_any) = if required.is_empty() { (preferred, true) } else { (required, false) };
         if pools.len() > POOLS_MAX {
             let what = format!("{} has {} pools", entry.name.value, pools.len());
             return refuse(what, &format!("at most {POOLS_MAX}"));
         }
         let pools: Result<Vec<Pool>, SpecError> = pools.iter().map(|pool| self.pool(entry, pool)).collect();
-        let pools = pools?;
-        Ok(Pools { or_any: or_any && !pools.is_empty(), pools })
+        Ok(Pools { pools: pools?, or_any })
     }
 
     fn pool(&self, entry: &QueueEntry, file: &PoolFile) -> Result<Pool, SpecError> {
@@ -113,6 +123,8 @@ impl QueueFile {
                 nodes.push(name.map_err(|bad| self.source.error(pattern.place, bad.to_string(), ""))?);
             }
         }
+        nodes.sort();
+        nodes.dedup();
         let mut sets = Vec::with_capacity(file.labels.len());
         for (key, value) in &file.labels {
             sets.push(
@@ -122,7 +134,8 @@ impl QueueFile {
         let path = file.path.iter().map(|(level, domain)| (level.value.clone(), domain.value.clone()));
         Ok(Pool {
             nodes,
-            model: file.model.as_ref().map(|model| model.value.0.clone()),
+            // Equal pools are written alike.
+            model: file.model.as_ref().map(|model| model.value.0.to_uppercase()),
             path: path.collect(),
             sets,
         })

@@ -122,6 +122,8 @@ impl<'a> Look<'a> {
     pub(super) fn each_of(self, row: &Row) -> Option<u32> {
         let each = match self.tree.kinds[usize::from(row.kind)].hardware.len() {
             0 => 0,
+            // Nodes that the gang may not use at all: of a pool that is not its own, or of spot capacity.
+            _ if self.request.eligible[usize::from(row.kind)].is_empty() => 0,
             1 => self.asked.get(row.kind, 0).map_or(0, |(_, each)| each),
             _ => return None,
         };

@@ -367,6 +367,8 @@ fn copy_needs(to: &mut Needs, from: &Needs, times: u64) {
     to.nodes.clone_from(&from.nodes);
     to.avoid.clone_from(&from.avoid);
     to.within.clone_from(&from.within);
+    to.pools.clone_from(&from.pools);
+    to.takes_spot = from.takes_spot;
     to.named.clone_from(&from.named);
     to.named.values_mut().for_each(|amount| *amount = amount.saturating_mul(times));
     to.cpu_milli = from.cpu_milli.saturating_mul(times);
