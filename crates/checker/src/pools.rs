@@ -19,24 +19,17 @@ impl Checker {
         }
     }
 
-    /// Whether all of a gang is in one pool, where a queue with a choice of pools requires them: one of that queue, or one
-    /// that a queue below it prefers. (A gang that is to be near to nodes follows these.)
+    /// Whether all of a gang is in one pool of the innermost queue that requires a choice of them. (A gang that is to be
+    /// near to nodes follows these.)
     pub(crate) fn check_one_pool(&self, start: &Start<'_>, found: &mut Vec<Violation>) {
         let Some(job) = self.jobs.get(&start.id.job) else { return };
-        if !start.gang.topology.near.is_empty() {
-            return;
-        }
+        let path = self.queues.path(&job.queue).into_iter();
+        let mut choices = path.filter(|queue| !queue.nodes.or_any && queue.nodes.pools.len() > 1);
+        let Some(queue) = choices.next().filter(|_| start.gang.topology.near.is_empty()) else { return };
         let nodes: Vec<&Node> = start.nodes().into_iter().filter_map(|name| self.nodes.get(name)).collect();
-        for queue in self.queues.path(&job.queue) {
-            let holds_all = |pool: &Pool| nodes.iter().all(|node| self.has_node(pool, node));
-            if queue.nodes.pools.iter().any(holds_all) && (queue.nodes.or_any || queue.nodes.pools.len() > 1)
-            {
-                return;
-            }
-            if !queue.nodes.or_any && queue.nodes.pools.len() > 1 {
-                found.push(Violation::InSeveralPools { gang: start.id, queue: queue.name.clone() });
-                return;
-            }
+        let holds_all = |pool: &Pool| nodes.iter().all(|node| self.has_node(pool, node));
+        if !queue.nodes.pools.iter().any(holds_all) {
+            found.push(Violation::InSeveralPools { gang: start.id, queue: queue.name.clone() });
         }
     }
 
@@ -57,7 +50,7 @@ impl Checker {
             }
         }
         for set in &pool.sets {
-            if !node.sets.contains(set) {
+            if !node.sets.contains(set) && !node.labels.contains(set) {
                 return false;
             }
         }

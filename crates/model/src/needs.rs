@@ -46,10 +46,10 @@ pub struct Needs {
     /// The engine sets the field for all members.
     #[serde(skip)]
     pub pools: Vec<NodeSet>,
-    /// The pools of its queue in order of preference: the first in which the whole gang fits is used alone. The engine sets
-    /// the field for all members.
+    /// The pools of its queue in order of preference, each as sets that a member must all be in: the first in which the
+    /// whole gang fits is used alone. The engine sets the field for all members.
     #[serde(skip)]
-    pub prefer_pools: Vec<NodeSet>,
+    pub prefer_pools: Vec<Vec<NodeSet>>,
     /// The gang is placed in one of the preferred pools, or not at all. The engine sets the field for all members.
     #[serde(skip)]
     pub in_one_pool: bool,

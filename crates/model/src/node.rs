@@ -82,6 +82,9 @@ pub struct Node {
     /// The node sets that contain the node, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sets: Vec<NodeSet>,
+    /// More sets, by which queues choose nodes and members do not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<NodeSet>,
     /// The [pools](crate::Pool) of queues that contain the node, in order. The engine sets the field.
     #[serde(skip)]
     pub pools: Vec<NodeSet>,
@@ -112,6 +115,7 @@ impl Node {
             foreign_use: ForeignUse::default(),
             health: NodeHealth::default(),
             sets: Vec::new(),
+            labels: Vec::new(),
             pools: Vec::new(),
             kept: Kept::default(),
             torus: None,

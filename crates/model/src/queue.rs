@@ -160,7 +160,7 @@ pub struct Pool {
     /// It is inside all of these domains.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub path: BTreeMap<LevelName, DomainName>,
-    /// It is in all of these sets.
+    /// It is in all of these sets: [`Node::labels`] and [`Node::sets`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sets: Vec<NodeSet>,
 }
@@ -179,7 +179,7 @@ impl Pool {
         (self.nodes.is_empty() || self.nodes.binary_search(&node.name).is_ok())
             && self.model.as_ref().is_none_or(is_of_model)
             && self.path.iter().all(is_inside)
-            && self.sets.iter().all(|set| node.sets.contains(set))
+            && self.sets.iter().all(|set| node.labels.contains(set) || node.sets.contains(set))
     }
 }
 

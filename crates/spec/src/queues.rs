@@ -141,8 +141,8 @@ pub struct QueueEntry {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub levels: Option<Vec<At<GpuHours>>>,
     /// The nodes that its jobs may use. Default: all of the queue above it, or of the cluster.
-    #[serde(default, skip_serializing_if = "QueueNodesFile::is_empty")]
-    pub nodes: QueueNodesFile,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<QueueNodesFile>,
     /// Accounts that may submit to it, by name or number; `'*'` is every account. It counts where one daemon serves
     /// several users. Default: as the queue above it, or every account.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -279,6 +279,8 @@ fn nodes_of_a_queue_that_say_nothing_or_too_much_are_refused() {
     assert!(refused(&format!("{{required: [{many}]}}")).contains("17 pools"));
     assert!(refused("{required: [{labels: {a b: c}}]}").contains("is no label"));
     assert!(refused("{required: [{hosts: ['n[1']}]}").contains("bracket"));
-    assert!(refused("{required: []}").contains("in no pool"));
+    for nothing in ["{required: []}", "{required: }", "{preferred: null}", "{}"] {
+        assert!(refused(nothing).contains("in no pool"));
+    }
     assert!(refused("{wanted: []}").contains("no such field"));
 }

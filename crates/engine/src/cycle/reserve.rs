@@ -46,7 +46,7 @@ impl Cycle<'_> {
             if has_failed && (is_late || is_gone) {
                 self.release(id);
                 let why = if is_gone {
-                    "a reserved node is not schedulable"
+                    "a reserved node is not schedulable for it"
                 } else {
                     "a job there did not end in time"
                 };

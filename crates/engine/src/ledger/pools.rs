@@ -32,13 +32,13 @@ impl Known {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Allowed {
     pools: Vec<NodeSet>,
-    prefer_pools: Vec<NodeSet>,
+    prefer_pools: Vec<Vec<NodeSet>>,
     in_one_pool: bool,
 }
 
 impl Allowed {
-    /// By the queues of a job, innermost first. Each that requires pools narrows the nodes further. The order of preference
-    /// is that of the innermost queue that has one; where that queue only prefers pools, those of the queues above it follow.
+    /// By the queues of a job, innermost first. Each that requires pools narrows the nodes further. The innermost one that
+    /// requires a choice of pools decides in one of which a gang is; queues below it only order these choices.
     fn of<'a>(path: impl Iterator<Item = &'a Queue>, sets: &PoolSets) -> Self {
         let mut allowed = Self::default();
         for nodes in path.map(|queue| &queue.nodes).filter(|nodes| !nodes.are_none()) {
@@ -46,11 +46,18 @@ impl Allowed {
                 allowed.pools.extend(sets.get(&nodes.pools).cloned());
             }
             let is_choice = nodes.or_any || nodes.pools.len() > 1;
-            if is_choice && !allowed.in_one_pool {
-                let each = nodes.pools.iter().filter_map(|pool| sets.get(std::slice::from_ref(pool)));
-                allowed.prefer_pools.extend(each.cloned());
-                allowed.in_one_pool = !nodes.or_any;
+            if !is_choice || allowed.in_one_pool {
+                continue;
             }
+            let each = || nodes.pools.iter().filter_map(|pool| sets.get(std::slice::from_ref(pool)));
+            if !nodes.or_any {
+                allowed.in_one_pool = true;
+                let preferred = std::mem::take(&mut allowed.prefer_pools);
+                let in_each =
+                    |of: Vec<NodeSet>| each().map(move |pool| [&*of, std::slice::from_ref(pool)].concat());
+                allowed.prefer_pools = preferred.into_iter().flat_map(in_each).collect();
+            }
+            allowed.prefer_pools.extend(each().map(|pool| vec![pool.clone()]));
         }
         allowed
     }
@@ -77,7 +84,7 @@ impl Allowed {
         if !self.in_one_pool {
             return vec![self.pools.clone()];
         }
-        let with = |pool: &NodeSet| self.pools.iter().chain([pool]).cloned().collect();
+        let with = |pool: &Vec<NodeSet>| self.pools.iter().chain(pool).cloned().collect();
         self.prefer_pools.iter().map(with).collect()
     }
 }

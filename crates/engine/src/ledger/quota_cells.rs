@@ -73,12 +73,14 @@ impl Ledger {
         let mut cells = Vec::new();
         for queue in self.queues.configured().values() {
             let Some(at) = self.queues.find(&queue.name) else { continue };
+            let choices = if queue.shapes.is_empty() { Vec::new() } else { self.pool_choices(at) };
             for shape in &queue.shapes {
                 for _ in 0..shape.count {
-                    let choices = self.pool_choices(at);
-                    let mut offers =
-                        choices.iter().map(|pools| self.best_offer((at, pools), shape, &holders, &taken));
-                    let offer = offers.find_map(|offer| offer);
+                    let of_choice =
+                        |pools: &Vec<NodeSet>| self.best_offer((at, pools), shape, &holders, &taken);
+                    // Of equally good offers that of the first choice.
+                    let offers = choices.iter().filter_map(of_choice);
+                    let offer = offers.min_by_key(|offer| (offer.others, offer.own));
                     let (domain, nodes) =
                         offer.map_or_else(Default::default, |offer| (offer.domain, offer.nodes));
                     taken.extend(nodes.iter().copied());

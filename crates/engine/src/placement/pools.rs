@@ -12,11 +12,11 @@ pub(crate) fn choices(gang: &Gang) -> Vec<Gang> {
     gang.needs.prefer_pools.iter().map(|pool| restricted(gang, Some(pool))).chain(outside).collect()
 }
 
-fn restricted(gang: &Gang, pool: Option<&NodeSet>) -> Gang {
+fn restricted(gang: &Gang, pool: Option<&Vec<NodeSet>>) -> Gang {
     let mut only = gang.clone();
     let roles = only.roles.iter_mut().map(|role| &mut role.needs);
     for needs in std::iter::once(&mut only.needs).chain(roles) {
-        needs.pools.extend(pool.cloned());
+        needs.pools.extend(pool.into_iter().flatten().cloned());
         needs.prefer_pools.clear();
         needs.in_one_pool = false;
     }

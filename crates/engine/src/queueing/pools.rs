@@ -97,10 +97,11 @@ impl Queues {
     /// Finds the queues that are restricted to pools, and counts the devices there.
     pub(super) fn draw_pools(&mut self, tree: &Tree, sets: &PoolSets) {
         let mut found = PoolCapacities::default();
-        let mut equal: BTreeMap<(QueueAt, &[Pool]), SharedAt> = BTreeMap::new();
+        // In whatever order they are preferred.
+        let mut equal: BTreeMap<(QueueAt, BTreeSet<&Pool>), SharedAt> = BTreeMap::new();
         for (at, node) in (0..).zip(&self.nodes) {
             let Some(pools) = node.required_pools() else { continue };
-            let shared = *equal.entry((node.parent, pools)).or_insert_with(|| {
+            let shared = *equal.entry((node.parent, pools.iter().collect())).or_insert_with(|| {
                 let required = self.path(at).filter_map(|above| self.at(above).required_pools());
                 let sets = required.filter_map(|pools| sets.get(pools).cloned()).collect();
                 found.shared.push(Shared { parent: node.parent, sets, devices: 0 });

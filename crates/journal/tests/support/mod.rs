@@ -176,6 +176,7 @@ fn node() -> Node {
         uuids: Vec::new(),
         health: NodeHealth::default(),
         foreign_use: ForeignUse::default(),
+        labels: Vec::new(),
         pools: Vec::new(),
         sets: Vec::new(),
         kept: Kept::default(),

@@ -150,9 +150,14 @@ impl Sets {
         let is_in = |(wanted, _): &(&Wanted, &(NodeSet, u32))| self.admits(wanted, name, node);
         let mut sets: Vec<NodeSet> =
             self.wanted.iter().filter(is_in).map(|(_, (set, _))| set.clone()).collect();
-        sets.extend(self.labels.iter().filter(|(label, _)| has(node, label)).map(|(_, set)| set.clone()));
         sets.sort();
         sets
+    }
+
+    /// The labels of a node by which queues choose nodes.
+    pub(crate) fn labels_of(&self, node: &api::Node) -> Vec<NodeSet> {
+        let own = self.labels.iter().filter(|(label, _)| has(node, label));
+        own.map(|(_, set)| set.clone()).collect()
     }
 
     /// Devices that are for some of these sets alone, by the conditions that let pods have them.

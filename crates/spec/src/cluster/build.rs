@@ -71,7 +71,7 @@ impl Cluster {
             nodes.push(Node {
                 address: said.address.clone().unwrap_or_else(|| "127.0.0.1".to_owned()),
                 foreign: said.busy,
-                sets: said.labels.clone(),
+                labels: said.labels.clone(),
                 spot: said.spot,
                 torus: said.torus,
                 ..Node::new(said.name.clone(), said.path.clone(), machine)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use phalanx_model::{DomainName, LevelName, NodeName, NodeSet, Pool, Pools, Queue};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{QueueEntry, QueueFile};
 use crate::cluster::NODES_MAX;
@@ -25,10 +25,12 @@ const LABEL_BYTES_MAX: usize = 317;
 #[serde(deny_unknown_fields, default)]
 pub struct QueueNodesFile {
     /// Pools in order of preference: a job goes to the first that has room for all of it, and nowhere else.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schemars(with = "Vec<PoolFile>")]
     pub required: Option<Vec<PoolFile>>,
     /// The same, and a job for which none of them has room goes to any node.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schemars(with = "Vec<PoolFile>")]
     pub preferred: Option<Vec<PoolFile>>,
 }
 
@@ -50,20 +52,21 @@ pub struct PoolFile {
     pub labels: BTreeMap<At<String>, At<String>>,
 }
 
-impl QueueNodesFile {
-    pub(super) const fn is_empty(&self) -> bool {
-        self.required.is_none() && self.preferred.is_none()
-    }
+/// A list that is there, though empty where nothing is written: a template that yields nothing opens no queue to all nodes.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<PoolFile>>, D::Error> {
+    Ok(Some(Option::deserialize(deserializer)?.unwrap_or_default()))
+}
 
-    pub(super) fn of_queue(queue: &Queue) -> Self {
+impl QueueNodesFile {
+    pub(super) fn of_queue(queue: &Queue) -> Option<Self> {
         if queue.nodes.are_none() {
-            return Self::default();
+            return None;
         }
         let pools = Some(queue.nodes.pools.iter().map(PoolFile::of_pool).collect());
-        match queue.nodes.or_any {
+        Some(match queue.nodes.or_any {
             true => Self { preferred: pools, ..Self::default() },
             false => Self { required: pools, ..Self::default() },
-        }
+        })
     }
 }
 
@@ -83,10 +86,11 @@ impl PoolFile {
 
 impl QueueFile {
     pub(super) fn pools(&self, entry: &QueueEntry) -> Result<Pools, SpecError> {
-        let QueueNodesFile { required, preferred } = &entry.nodes;
+        let Some(QueueNodesFile { required, preferred }) = &entry.nodes else { return Ok(Pools::default()) };
         let refuse = |what: String, accepted: &str| Err(self.source.error(entry.name.place, what, accepted));
+        let nothing = Vec::new();
         let (pools, or_any) = match (required, preferred) {
-            (None, None) => return Ok(Pools::default()),
+            (None, None) => (&nothing, false),
             (Some(required), None) => (required, false),
             (None, Some(preferred)) => (preferred, true),
             (Some(_), Some(_)) => {

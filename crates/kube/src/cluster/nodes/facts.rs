@@ -168,6 +168,7 @@ impl NodeState {
             admin,
             foreign,
             foreign_use,
+            labels: self.sets.labels_of(&entry.node),
             sets,
             kept,
             ..Node::new(name.clone(), entry.path.clone(), machine)
