@@ -1,9 +1,15 @@
-//! The pools of queues: a gang starts inside those of its queue and of the queues above it.
+//! The pools of queues: a gang starts inside those of its queue and of the queues above it, unless it can resume only where
+//! its checkpoint is.
 
-use phalanx_model::{Node, Pool, QueueName, Slot};
+use phalanx_model::{Job, Node, Pool, QueueName, Slot};
 
 use crate::start::Start;
 use crate::{Checker, Violation};
+
+/// Whether a gang may go on where its checkpoint is, which can be outside of pools that its queue got meanwhile.
+const fn resumes(job: &Job, start: &Start<'_>) -> bool {
+    job.policy.preempt.is_pinned && !start.is_first
+}
 
 impl Checker {
     pub(crate) fn check_pools(
@@ -13,7 +19,7 @@ impl Checker {
         node: &Node,
         found: &mut Vec<Violation>,
     ) {
-        let Some(job) = self.jobs.get(&start.id.job) else { return };
+        let Some(job) = self.jobs.get(&start.id.job).filter(|job| !resumes(job, start)) else { return };
         if let Some(queue) = self.queue_without(&job.queue, node) {
             found.push(Violation::OutsidePools { gang: start.id, node: slot.node.clone(), queue });
         }
@@ -22,7 +28,7 @@ impl Checker {
     /// Whether all of a gang is in one pool of the innermost queue that requires a choice of them. (A gang that is to be
     /// near to nodes follows these.)
     pub(crate) fn check_one_pool(&self, start: &Start<'_>, found: &mut Vec<Violation>) {
-        let Some(job) = self.jobs.get(&start.id.job) else { return };
+        let Some(job) = self.jobs.get(&start.id.job).filter(|job| !resumes(job, start)) else { return };
         let path = self.queues.path(&job.queue).into_iter();
         let mut choices = path.filter(|queue| !queue.nodes.or_any && queue.nodes.pools.len() > 1);
         let Some(queue) = choices.next().filter(|_| start.gang.topology.near.is_empty()) else { return };

@@ -138,9 +138,10 @@ impl Ledger {
     /// Whether the placement reserved for a gang can no longer be used.
     pub(crate) fn reserved_place_is_gone(&self, gang: GangId) -> bool {
         let reserved = self.record(gang).and_then(|record| record.reserved.as_ref());
-        let needs = |rank| self.gang(gang).map(|gang| gang.needs_of(gang.role_of(rank)));
+        let wanted = self.wanted(gang);
+        let needs = |rank| wanted.as_deref().map(|gang| gang.needs_of(gang.role_of(rank)));
         reserved.is_some_and(|reserved| {
-            self.gang(gang).is_some_and(|gang| !self.is_in_a_pool_of(gang, &reserved.placement))
+            wanted.as_deref().is_some_and(|gang| !self.is_in_a_pool_of(gang, &reserved.placement))
                 || reserved.placement.slots.iter().any(|slot| {
                     let node = self.tree.index_of(&slot.node).map(|at| &self.tree.nodes[at]);
                     node.is_none_or(|node| {

@@ -56,8 +56,13 @@ impl Ledger {
             return Some(gang);
         }
         let mut wanted = gang.into_owned();
-        let roles = wanted.roles.iter_mut().map(|role| &mut role.needs.nodes);
-        for named in std::iter::once(&mut wanted.needs.nodes).chain(roles) {
+        let roles = wanted.roles.iter_mut().map(|role| &mut role.needs);
+        for needs in std::iter::once(&mut wanted.needs).chain(roles) {
+            // It stays where it is, as a running gang does, if its queue has other pools meanwhile.
+            needs.pools.clear();
+            needs.prefer_pools.clear();
+            needs.in_one_pool = false;
+            let named = &mut needs.nodes;
             if named.is_empty() {
                 *named = pinned.to_vec();
             } else {

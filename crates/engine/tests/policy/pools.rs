@@ -13,12 +13,6 @@ fn hosts(nodes: &[Node]) -> Pool {
     Pool { nodes: nodes.iter().map(|node| node.name.clone()).collect(), ..Pool::default() }
 }
 
-fn nodes_of(world: &World, job: u64) -> Vec<String> {
-    let record = world.watched.record(GangId { job: JobId(job), index: 0 });
-    let placement = record.held();
-    placement.iter().flat_map(|held| &held.slots).map(|slot| slot.node.to_string()).collect()
-}
-
 /// In thousandths of a device.
 fn fair_share(world: &World, name: &str) -> u64 {
     let reports = world.watched.engine.queues();
@@ -44,7 +38,7 @@ fn a_pending_job_that_moves_to_another_queue_goes_to_the_nodes_of_that_queue() {
     let update = JobUpdate { queue: Some(QueueName::new("right").unwrap()), ..JobUpdate::default() };
     world.tell(&[Input::JobUpdated { job: JobId(2), update }]);
     world.advance(SECOND);
-    assert_eq!(nodes_of(&world, 2), ["b"]);
+    assert_eq!(world.on(2), ["b"]);
 }
 
 #[test]
@@ -60,7 +54,7 @@ fn a_reservation_outside_of_the_new_pools_of_a_queue_is_given_up() {
         let record = world.watched.record(GangId { job: JobId(3), index: 0 });
         record.reserved.as_ref().map(|of| of.placement.slots[0].node.to_string())
     };
-    let first = nodes_of(&world, 1);
+    let first = world.on(1);
     assert_eq!(reserved(&world), Some(first[0].clone()));
     let (same, other): (Vec<Node>, Vec<Node>) =
         nodes.into_iter().partition(|node| node.name.as_str() == first[0]);
@@ -69,6 +63,26 @@ fn a_reservation_outside_of_the_new_pools_of_a_queue_is_given_up() {
     world.tell(&[queue("own").pools(vec![hosts(&other)]).observed()]);
     world.advance(SECOND);
     assert_eq!(reserved(&world), Some(other[0].name.to_string()));
+}
+
+/// It waited for ever: its checkpoint is on a node that its queue may not use any more.
+#[test]
+fn a_gang_goes_on_where_its_checkpoint_is_though_its_queue_has_other_pools() {
+    let nodes = octets(2);
+    let mut world = World::without_min_run(2);
+    world.tell(&[queue("own").pools(vec![hosts(&nodes[..1])]).observed()]);
+    world.submit(job(1, gang(1).devices(8)).pinned().queue("own"));
+    world.advance(SECOND);
+    let (of_1, at) = (World::gang(1), world.now());
+    world.tell(&[Input::GangCheckpointed { gang: of_1, at }]);
+    world.tell(&[queue("own").pools(vec![hosts(&nodes[1..])]).observed()]);
+    let node = nodes[0].name.clone();
+    world.tell(&[Input::DrainRequested { node: node.clone() }]);
+    world.advance(60 * SECOND);
+    assert_eq!(world.phase(1), "pending");
+    world.tell(&[Input::NodeUncordoned { node }]);
+    world.advance(60 * SECOND);
+    assert_eq!(world.on(1), ["a"]);
 }
 
 proptest! {
