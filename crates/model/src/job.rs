@@ -216,6 +216,11 @@ impl Gang {
         std::iter::once(&self.needs).chain(self.roles.iter().map(|role| &role.needs))
     }
 
+    /// The same, to change them.
+    pub fn all_needs_mut(&mut self) -> impl Iterator<Item = &mut Needs> {
+        std::iter::once(&mut self.needs).chain(self.roles.iter_mut().map(|role| &mut role.needs))
+    }
+
     /// The needs with the number of members that have them.
     pub fn all_members(&self) -> impl Iterator<Item = (&Needs, u32)> {
         let sizes = std::iter::once(self.size).chain(self.roles.iter().map(|role| role.size));

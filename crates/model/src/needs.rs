@@ -154,6 +154,19 @@ pub enum DevicePart {
 }
 
 impl Needs {
+    /// Whether its queues restrict the member to pools.
+    #[must_use]
+    pub const fn is_pooled(&self) -> bool {
+        !self.pools.is_empty() || self.in_one_pool
+    }
+
+    /// Forgets the pools of its queues.
+    pub fn forget_pools(&mut self) {
+        self.pools.clear();
+        self.prefer_pools.clear();
+        self.in_one_pool = false;
+    }
+
     /// Any device of one model.
     #[must_use]
     pub fn of_model(model: impl Into<String>) -> Vec<ModelNeed> {

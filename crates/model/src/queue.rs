@@ -141,6 +141,12 @@ impl Pools {
         self.pools.is_empty()
     }
 
+    /// Whether a gang has one of several pools, or one of them and any other node.
+    #[must_use]
+    pub const fn are_choices(&self) -> bool {
+        !self.pools.is_empty() && (self.or_any || self.pools.len() > 1)
+    }
+
     /// Whether gangs are placed nowhere else.
     #[must_use]
     pub const fn are_required(&self) -> bool {

@@ -112,7 +112,7 @@ impl DeviceLog {
     }
 
     /// Xid errors since the last call, with the numbers of their devices; `None` while the log cannot be read.
-    /// `unusable` hears what is no such error, and that the log cannot be read: once, until it can again.
+    /// `unusable` is called with each Xid of a device that is not known, and once when the log becomes unreadable.
     pub fn read(&mut self, mut unusable: impl FnMut(Unusable)) -> Option<Vec<(u32, Xid)>> {
         let was_readable = self.is_readable;
         let read = self.log.read();

@@ -22,7 +22,8 @@ pub(crate) fn list(page: &Page, queues: &[QueueView]) -> String {
     if page.wide {
         headings.extend([">WEIGHT", ">GPUS WANTED", "OTHERS, USED OF GUARANTEED"]);
     }
-    let has_pools = queues.iter().any(|queue| !pools(queue).is_empty());
+    let has_pools =
+        queues.iter().filter_map(|queue| queue.report.as_ref()).any(|report| !report.pools.is_empty());
     if has_pools {
         headings.push("NODES");
     }
@@ -30,7 +31,7 @@ pub(crate) fn list(page: &Page, queues: &[QueueView]) -> String {
     for queue in queues {
         let mut cells = row(page, queue);
         if has_pools {
-            cells.push(dim(pools(queue)));
+            cells.push(dim(queue.report.as_ref().map(|report| Pools::of(report).line()).unwrap_or_default()));
         }
         grid.row(cells);
     }
@@ -67,17 +68,49 @@ fn row(page: &Page, queue: &QueueView) -> Vec<comfy_table::Cell> {
     cells
 }
 
-/// `6 of 32 on model H100, 0 of 8 on rack r1, else any`.
-fn pools(queue: &QueueView) -> String {
-    let Some(report) = &queue.report else { return String::new() };
-    let of = |pool: &PoolReport| {
-        format!("{} of {} on {}", gpu(pool.used), gpu(pool.capacity), clean(&pool.pool.to_string()))
-    };
-    let mut all: Vec<String> = report.pools.iter().map(of).collect();
-    if report.queue.nodes.or_any {
-        all.push("else any".to_owned());
+/// The pools of a queue, as one machine and Kubernetes show them.
+pub(in crate::show) struct Pools {
+    pub(super) pools: Vec<PoolLine>,
+    /// Gangs for which no pool has room go to any node.
+    pub(super) or_any: bool,
+}
+
+pub(in crate::show) struct PoolLine {
+    pub(super) pool: String,
+    pub(super) nodes: u64,
+    pub(super) gpus: String,
+    pub(super) used: String,
+}
+
+impl Pools {
+    fn of(report: &QueueReport) -> Self {
+        let line = |pool: &PoolReport| PoolLine {
+            pool: pool.pool.to_string(),
+            nodes: pool.nodes.into(),
+            gpus: gpu(pool.capacity),
+            used: gpu(pool.used),
+        };
+        Self { pools: report.pools.iter().map(line).collect(), or_any: report.queue.nodes.or_any }
     }
-    all.join(", ")
+
+    /// `6 of 32 on model H100, 0 of 8 on rack r1, else any`.
+    pub(super) fn line(&self) -> String {
+        let of = |pool: &PoolLine| format!("{} of {} on {}", pool.used, pool.gpus, clean(&pool.pool));
+        let all = self.pools.iter().map(of).chain(self.or_any.then(|| "else any".to_owned()));
+        all.collect::<Vec<_>>().join(", ")
+    }
+
+    /// A field for each.
+    pub(super) fn fields(&self, text: &mut String, page: &Page) {
+        for (number, pool) in (1_u32..).zip(&self.pools) {
+            let nodes = count(pool.nodes, "node");
+            let what = format!("{}: {} of {} GPUs used on {nodes}", pool.pool, pool.used, pool.gpus);
+            field(text, page, &format!("pool {number}"), &clean(&what));
+        }
+        if self.or_any {
+            field(text, page, "", "any node, where no pool has room");
+        }
+    }
 }
 
 fn none() -> String {
@@ -139,19 +172,7 @@ fn terms(page: &Page, report: &QueueReport) -> String {
     for (word, what) in bounds(page, queue) {
         field(&mut text, page, word, &what);
     }
-    for (number, pool) in (1_u32..).zip(&report.pools) {
-        let nodes = count(u64::from(pool.nodes), "node");
-        let use_of = format!("{} of {} GPUs used on {nodes}", gpu(pool.used), gpu(pool.capacity));
-        field(
-            &mut text,
-            page,
-            &format!("pool {number}"),
-            &format!("{}: {use_of}", clean(&pool.pool.to_string())),
-        );
-    }
-    if queue.nodes.or_any {
-        field(&mut text, page, "", "any node, where no pool has room");
-    }
+    Pools::of(report).fields(&mut text, page);
     for place in &report.places {
         field(&mut text, page, "bound to", &bound(place));
     }

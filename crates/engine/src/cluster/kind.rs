@@ -192,12 +192,7 @@ impl Kind {
 
     /// Whether such a node is in all of these pools of queues.
     pub(crate) fn is_in_pools(&self, pools: &[NodeSet]) -> bool {
-        pools.iter().all(|pool| self.is_in_pool(pool))
-    }
-
-    /// Whether such a node is in a pool of a queue.
-    pub(crate) fn is_in_pool(&self, pool: &NodeSet) -> bool {
-        self.pools.binary_search(pool).is_ok()
+        pools.iter().all(|pool| self.pools.binary_search(pool).is_ok())
     }
 
     /// The devices that the gang may use: of a model that it takes, and not reserved for others.

@@ -3,10 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use phalanx_model::{DeviceMask, Gang, GangId, Node, NodeName, Rule, Unblock};
+use phalanx_model::{DeviceMask, Gang, GangId, Needs, Node, NodeName, Rule, Unblock};
 
 use crate::cluster::{Free, LevelAt};
-use crate::ledger::{Ledger, admit};
+use crate::ledger::Ledger;
 use crate::placement::{Ceiling, Search, domain_of_picks};
 
 /// The nearest level outwards of `from` at which the gang starts now, the domain, and how much longer its collective
@@ -135,8 +135,8 @@ fn easier(gang: &Gang) -> Vec<(Rule, Gang)> {
     if !needs.avoid.is_empty() {
         give_up(Rule::Avoid, &|g| g.needs.avoid.clear());
     }
-    if !needs.pools.is_empty() || needs.in_one_pool {
-        give_up(Rule::Pools, &admit::forget_pools);
+    if needs.is_pooled() {
+        give_up(Rule::Pools, &|g| g.all_needs_mut().for_each(Needs::forget_pools));
     }
     if let Some(set) = &needs.within {
         give_up(Rule::Within(set.clone()), &|g| g.needs.within = None);

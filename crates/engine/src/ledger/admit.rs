@@ -38,13 +38,11 @@ const JOBS_MAX: usize = 100_000;
 pub(crate) fn with_job_settings<'a>(ledger: &Ledger, job: &'a Job) -> Cow<'a, Job> {
     let mut with_settings = Cow::Borrowed(job);
     if job.turn.takes_spot {
-        for gang in &mut with_settings.to_mut().gangs {
-            gang.needs.takes_spot = true;
-            gang.roles.iter_mut().for_each(|role| role.needs.takes_spot = true);
-        }
+        let gangs = with_settings.to_mut().gangs.iter_mut();
+        gangs.flat_map(Gang::all_needs_mut).for_each(|needs| needs.takes_spot = true);
     }
-    if ledger.lacks_pools(job) {
-        ledger.set_pools(with_settings.to_mut());
+    if let Some(allowed) = ledger.pools_lacking(job) {
+        allowed.set(with_settings.to_mut());
     }
     with_settings
 }
@@ -225,7 +223,7 @@ pub(super) fn admit_to_queue(ledger: &Ledger, job: &Job) -> Result<(), Rejection
 
 /// Checks that the pools of the queue of a job, which are set, can hold its gangs.
 pub(super) fn admit_to_pools(ledger: &Ledger, job: &Job) -> Result<(), Rejection> {
-    let mut pooled = job.gangs.iter().filter(|gang| is_pooled(&gang.needs));
+    let mut pooled = job.gangs.iter().filter(|gang| gang.needs.is_pooled());
     pooled.try_for_each(|gang| admit_size(ledger, &gang.of_size(gang.min)))
 }
 
@@ -250,16 +248,6 @@ fn admit_to_limits(ledger: &Ledger, job: &Job, at: crate::queueing::QueueAt) -> 
         }
     }
     Ok(())
-}
-
-const fn is_pooled(needs: &Needs) -> bool {
-    !needs.pools.is_empty() || needs.in_one_pool
-}
-
-pub(crate) fn forget_pools(gang: &mut Gang) {
-    gang.needs.pools.clear();
-    gang.needs.prefer_pools.clear();
-    gang.needs.in_one_pool = false;
 }
 
 fn bad(field: &str, why: impl Into<String>) -> Rejection {
@@ -536,7 +524,7 @@ fn admit_size(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
         best_fit(tree, empty, &easier, required).fits >= gang.size
     };
     let short = match &gang.needs {
-        n if is_pooled(n) && fits_without(forget_pools) => {
+        n if n.is_pooled() && fits_without(|g| g.all_needs_mut().for_each(Needs::forget_pools)) => {
             if !n.nodes.is_empty() && fits_without(|g| g.needs.nodes.clear()) {
                 "; too few of its required nodes are in one pool of its queue"
             } else {

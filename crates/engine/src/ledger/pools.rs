@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use phalanx_model::{Gang, Job, JobId, Needs, NodeSet, Placement, Pool, PoolReport, Queue, QueueName};
 
-use super::Ledger;
+use super::{Entry, Ledger};
 use crate::placement::pools;
 use crate::queueing::pools::PoolSets;
 use crate::queueing::{GPUS, QueueAt};
@@ -45,8 +45,7 @@ impl Allowed {
             if nodes.are_required() {
                 allowed.pools.extend(sets.get(&nodes.pools).cloned());
             }
-            let is_choice = nodes.or_any || nodes.pools.len() > 1;
-            if !is_choice || allowed.in_one_pool {
+            if !nodes.are_choices() || allowed.in_one_pool {
                 continue;
             }
             let each = || nodes.pools.iter().filter_map(|pool| sets.get(std::slice::from_ref(pool)));
@@ -68,18 +67,15 @@ impl Allowed {
             && self.in_one_pool == needs.in_one_pool
     }
 
-    fn set(&self, job: &mut Job) {
-        for gang in &mut job.gangs {
-            let roles = gang.roles.iter_mut().map(|role| &mut role.needs);
-            for needs in std::iter::once(&mut gang.needs).chain(roles) {
-                needs.pools.clone_from(&self.pools);
-                needs.prefer_pools.clone_from(&self.prefer_pools);
-                needs.in_one_pool = self.in_one_pool;
-            }
+    pub(super) fn set(&self, job: &mut Job) {
+        for needs in job.gangs.iter_mut().flat_map(Gang::all_needs_mut) {
+            needs.pools.clone_from(&self.pools);
+            needs.prefer_pools.clone_from(&self.prefer_pools);
+            needs.in_one_pool = self.in_one_pool;
         }
     }
 
-    /// The sets of one of which nodes must be to hold all of a gang together.
+    /// The choices of a gang, of which it has one. A node must be in all sets of that choice.
     pub(super) fn choices(&self) -> Vec<Vec<NodeSet>> {
         if !self.in_one_pool {
             return vec![self.pools.clone()];
@@ -159,23 +155,20 @@ impl Ledger {
         choices.is_empty() || choices.iter().any(holds_all)
     }
 
-    /// The choices of pools that gangs of a queue have: a node must be in all sets of one choice.
+    /// The choices of pools of a gang in a queue, see [`Allowed::choices`].
     pub(super) fn pool_choices(&self, queue: QueueAt) -> Vec<Vec<NodeSet>> {
         let named = self.queues.at(queue).queue.as_ref();
         named.map_or_else(|| vec![Vec::new()], |queue| self.allowed_in(&queue.name).choices())
     }
 
-    /// Whether a job is not told of the pools of its queue yet.
-    pub(super) fn lacks_pools(&self, job: &Job) -> bool {
+    /// The pools of the queue of a job, if the needs of its members have others.
+    pub(super) fn pools_lacking(&self, job: &Job) -> Option<Allowed> {
         let allowed = self.allowed_in(&job.queue);
-        !job.gangs.iter().flat_map(phalanx_model::Gang::all_needs).all(|needs| allowed.is_of(needs))
+        let has_all = job.gangs.iter().flat_map(Gang::all_needs).all(|needs| allowed.is_of(needs));
+        (!has_all).then_some(allowed)
     }
 
-    pub(super) fn set_pools(&self, job: &mut Job) {
-        self.allowed_in(&job.queue).set(job);
-    }
-
-    /// Records that a queue comes or goes, if that changes in which pools nodes are and jobs may be placed.
+    /// Marks the pools as stale if a queue that comes, changes or goes (`None`) changes them.
     pub(super) fn note_pools(&mut self, queue: &QueueName, now: Option<&Queue>) {
         if self.pools.are_none() && now.is_none_or(|queue| queue.nodes.are_none()) {
             return;
@@ -187,7 +180,7 @@ impl Ledger {
         }
     }
 
-    /// Records that the paths of nodes mean other domains.
+    /// Marks the pools as stale: with other levels, the paths of nodes name other domains.
     pub(super) fn note_levels(&mut self) {
         self.pools.is_stale |= !self.pools.sets.are_none();
     }
@@ -201,14 +194,11 @@ impl Ledger {
         for node in self.nodes.values_mut() {
             node.pools = self.pools.sets.around(node, &self.levels);
         }
-        let lacking = self.jobs.values().map(|entry| &entry.job).filter(|job| self.lacks_pools(job));
-        let lacking: Vec<JobId> = lacking.map(|job| job.id).collect();
-        for id in lacking {
-            if let Some(entry) = self.jobs.get(&id) {
-                let allowed = self.allowed_in(&entry.job.queue);
-                if let Some(entry) = self.jobs.get_mut(&id) {
-                    allowed.set(&mut entry.job);
-                }
+        let lacking = |(id, entry): (&JobId, &Entry)| Some((*id, self.pools_lacking(&entry.job)?));
+        let lacking: Vec<(JobId, Allowed)> = self.jobs.iter().filter_map(lacking).collect();
+        for (id, allowed) in lacking {
+            if let Some(entry) = self.jobs.get_mut(&id) {
+                allowed.set(&mut entry.job);
             }
         }
         self.stale_queues = true;

@@ -49,7 +49,7 @@ impl Ledger {
             if entry.gangs.iter().any(GangRecord::holds_capacity) {
                 return Err("it holds devices in its queue; another queue is for jobs that wait".to_owned());
             }
-            self.set_pools(&mut next);
+            self.allowed_in(&next.queue).set(&mut next);
             admit::admit_to_queue(self, &next).map_err(|why| why.to_string())?;
             admit::admit_to_pools(self, &next).map_err(|why| why.to_string())?;
         }

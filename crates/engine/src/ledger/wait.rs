@@ -56,12 +56,9 @@ impl Ledger {
             return Some(gang);
         }
         let mut wanted = gang.into_owned();
-        let roles = wanted.roles.iter_mut().map(|role| &mut role.needs);
-        for needs in std::iter::once(&mut wanted.needs).chain(roles) {
+        for needs in wanted.all_needs_mut() {
             // It stays where it is, as a running gang does, if its queue has other pools meanwhile.
-            needs.pools.clear();
-            needs.prefer_pools.clear();
-            needs.in_one_pool = false;
+            needs.forget_pools();
             let named = &mut needs.nodes;
             if named.is_empty() {
                 *named = pinned.to_vec();

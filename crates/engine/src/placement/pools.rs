@@ -14,8 +14,7 @@ pub(crate) fn choices(gang: &Gang) -> Vec<Gang> {
 
 fn restricted(gang: &Gang, pool: Option<&Vec<NodeSet>>) -> Gang {
     let mut only = gang.clone();
-    let roles = only.roles.iter_mut().map(|role| &mut role.needs);
-    for needs in std::iter::once(&mut only.needs).chain(roles) {
+    for needs in only.all_needs_mut() {
         needs.pools.extend(pool.into_iter().flatten().cloned());
         needs.prefer_pools.clear();
         needs.in_one_pool = false;

@@ -19,8 +19,7 @@ impl PoolSets {
         let nodes = queues.values().map(|queue| &queue.nodes).filter(|nodes| !nodes.are_none());
         let mut all = BTreeMap::new();
         for nodes in nodes {
-            let is_choice = nodes.or_any || nodes.pools.len() > 1;
-            let each = nodes.pools.iter().filter(|_| is_choice).map(|pool| vec![pool.clone()]);
+            let each = nodes.pools.iter().filter(|_| nodes.are_choices()).map(|pool| vec![pool.clone()]);
             let together = nodes.are_required().then(|| nodes.pools.clone());
             all.extend(each.chain(together).map(|pools| (pools, NodeSet::new(""))));
         }

@@ -4,6 +4,7 @@ use owo_colors::OwoColorize as _;
 use phalanx_kube::crd::{PoolStatus, UsageStatus};
 use phalanx_kube::user::QueueView;
 
+use crate::show::queues::{PoolLine, Pools};
 use crate::show::table::{Color, Grid, cell, dim};
 use crate::show::{Page, clean, count, field, nothing};
 
@@ -28,7 +29,7 @@ pub(crate) fn list(page: &Page, queues: &[QueueView]) -> String {
     for queue in queues {
         let mut cells = row(page, queue);
         if has_pools {
-            cells.push(dim(pools(queue)));
+            cells.push(dim(pools(queue).line()));
         }
         cells.push(dim(clean(&queue.why)));
         grid.row(cells);
@@ -58,11 +59,14 @@ fn row(page: &Page, queue: &QueueView) -> Vec<comfy_table::Cell> {
     cells
 }
 
-/// `6 of 32 on model H100, 0 of 8 on rack r1, else any`.
-fn pools(queue: &QueueView) -> String {
-    let of = |pool: &PoolStatus| format!("{} of {} on {}", pool.used, pool.gpus, clean(&pool.pool));
-    let all = queue.pools.iter().map(of).chain(queue.goes_anywhere.then(|| "else any".to_owned()));
-    all.collect::<Vec<_>>().join(", ")
+fn pools(queue: &QueueView) -> Pools {
+    let line = |pool: &PoolStatus| PoolLine {
+        pool: pool.pool.clone(),
+        nodes: u64::try_from(pool.nodes).unwrap_or_default(),
+        gpus: pool.gpus.clone(),
+        used: pool.used.clone(),
+    };
+    Pools { pools: queue.pools.iter().map(line).collect(), or_any: queue.goes_anywhere }
 }
 
 fn or_none(text: &str) -> String {
@@ -97,14 +101,7 @@ pub(crate) fn one(page: &Page, queue: &QueueView) -> String {
     if !queue.why.is_empty() {
         field(&mut text, page, "not in force", &clean(&queue.why));
     }
-    for (number, pool) in (1_u32..).zip(&queue.pools) {
-        let nodes = count(u64::try_from(pool.nodes).unwrap_or_default(), "node");
-        let what = format!("{}: {} of {} GPUs used on {nodes}", pool.pool, pool.used, pool.gpus);
-        field(&mut text, page, &format!("pool {number}"), &clean(&what));
-    }
-    if queue.goes_anywhere {
-        field(&mut text, page, "", "any node, where no pool has room");
-    }
+    pools(queue).fields(&mut text, page);
     for place in &queue.places {
         let domains: Vec<String> = place.domains.iter().map(|domain| clean(domain)).collect();
         let domains = or_none(&domains.join(", "));

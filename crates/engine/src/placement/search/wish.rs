@@ -1,6 +1,6 @@
 //! Nodes that a gang would rather have or be near to, and device models of different speed.
 
-use phalanx_model::{Gang, ModelNeed, Needs};
+use phalanx_model::{Gang, ModelNeed};
 
 use super::{Ceiling, Found, PlacementCost, Search};
 use crate::cluster::space::Space;
@@ -52,10 +52,10 @@ fn favourably(
         return preferably(search, tree, space, gang, ceiling);
     }
     let (mut any, mut only) = (gang.clone(), gang.clone());
-    needs_of(&mut any).for_each(|needs| needs.favour_within = None);
+    any.all_needs_mut().for_each(|needs| needs.favour_within = None);
     let best = preferably(search, tree, space, &any, ceiling)?;
     let (picks, order) = (search.picks().to_vec(), search.order().to_vec());
-    for needs in needs_of(&mut only) {
+    for needs in only.all_needs_mut() {
         if let Some(set) = needs.favour_within.take() {
             (needs.within, needs.prefer_within) = (Some(set), None);
         }
@@ -82,19 +82,15 @@ fn preferably(
     let mut gang = gang.clone();
     if prefers_set(&gang) {
         let mut only = gang.clone();
-        for needs in needs_of(&mut only) {
+        for needs in only.all_needs_mut() {
             needs.within = needs.prefer_within.take().or(needs.within.take());
         }
         if let Some(found) = on_preferred(search, tree, space, only, ceiling) {
             return Some(found);
         }
-        needs_of(&mut gang).for_each(|needs| needs.prefer_within = None);
+        gang.all_needs_mut().for_each(|needs| needs.prefer_within = None);
     }
     on_preferred(search, tree, space, gang, ceiling)
-}
-
-fn needs_of(gang: &mut Gang) -> impl Iterator<Item = &mut Needs> {
-    std::iter::once(&mut gang.needs).chain(gang.roles.iter_mut().map(|role| &mut role.needs))
 }
 
 fn on_preferred(
