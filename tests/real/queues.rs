@@ -69,7 +69,7 @@ fn assert_evicted_for(bench: &Bench, view: &JobView, by: JobId) {
         PreemptionRule::Guarantee { queue, borrower } | PreemptionRule::FairShare { queue, borrower } => {
             (queue.as_str(), borrower.as_str()) == ("vision", "speech")
         }
-        PreemptionRule::Class { .. } | PreemptionRule::LessServed { .. } => false,
+        PreemptionRule::Class { .. } | PreemptionRule::LessServed { .. } | PreemptionRule::Spare => false,
     };
     assert!(is_of_queues, "{evicted:?}");
     let Ok(Answer::Jobs(jobs)) =

@@ -21,6 +21,7 @@ mod promises;
 mod queues;
 mod service;
 mod services;
+mod spares;
 mod start;
 mod state;
 mod turns;

@@ -81,6 +81,21 @@ impl Preemptions {
         }
     }
 
+    pub(crate) fn is_protected(&self, gang: GangId) -> bool {
+        self.protected.contains(&gang)
+    }
+
+    /// The gangs for which others make way, or made it, and where.
+    pub(crate) fn cleared(&self) -> impl Iterator<Item = (GangId, &Placement)> {
+        self.reservations.iter().map(|(gang, place)| (*gang, place))
+    }
+
+    /// Whether others make way for a gang on this node.
+    pub(crate) fn is_cleared(&self, gang: GangId, node: &NodeName) -> bool {
+        let reserved = self.reservations.get(&gang);
+        reserved.is_some_and(|place| place.slots.iter().any(|slot| slot.node == *node))
+    }
+
     fn hold(&mut self, gang: GangId, reserved: Option<&Reserved>) {
         match reserved.filter(|reserved| reserved.evicts) {
             Some(reserved) => self.reservations.insert(gang, reserved.placement.clone()),
@@ -242,6 +257,9 @@ impl Checker {
         let by = preemption.by;
         let job = self.jobs.get(&gang.job)?;
         let Some(other) = self.jobs.get(&by.job) else { return Some("no such job was submitted".to_owned()) };
+        if preemption.rule == PreemptionRule::Spare && !self.preemptions.is_protected(gang) {
+            return self.leaves_no_spare(gang, preemption);
+        }
         if let Some(why) = self.kept(gang, job) {
             return Some(why);
         }
@@ -273,6 +291,7 @@ impl Checker {
             PreemptionRule::LessServed { queue, level, over } => {
                 self.is_served_less(gang, by, queue, (*level, *over))
             }
+            PreemptionRule::Spare => None,
         }
     }
 

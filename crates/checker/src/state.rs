@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
-    Admin, Change, EffectId, Gang, GangId, GangRecord, Health, Input, Job, JobId, LevelName, Levels,
-    MemberId, MemberState, Node, NodeName, Order, Outcome, Phase, Placement, StopCause, SyncKind, Timestamp,
+    Admin, Change, EffectId, FailureClass, Gang, GangId, GangRecord, Health, Input, Job, JobId, LevelName,
+    Levels, MemberId, MemberState, Node, NodeName, Order, Outcome, Phase, Placement, StopCause, SyncKind,
+    Timestamp,
 };
 
 use crate::Violation;
@@ -14,6 +15,7 @@ use crate::promises::Promises;
 use crate::queues::Queues;
 use crate::service::Service;
 use crate::services::Services;
+use crate::spares::Able;
 use crate::start::Start;
 use crate::turns::Turns;
 use crate::waiting::Waiting;
@@ -38,6 +40,8 @@ pub struct Checker {
     pub(crate) levels: Option<Levels>,
     pub(crate) nodes: BTreeMap<NodeName, Node>,
     pub(crate) jobs: BTreeMap<JobId, Job>,
+    /// Gangs that lost hardware, and have not started again.
+    pub(crate) lost_hardware: BTreeSet<GangId>,
     cancelled: BTreeSet<JobId>,
     cancelled_tasks: BTreeSet<GangId>,
     /// The current or last attempt of each gang.
@@ -88,10 +92,18 @@ impl Checker {
             self.services.change(change);
             self.replaced(change);
             self.note_stop(change, true);
-            if let Change::GangRetrying { gang, .. } = change {
-                self.pin(*gang);
+            match change {
+                Change::GangRetrying { gang, .. } => self.pin(*gang),
+                Change::GangStopping { gang, cause, .. } if loses_hardware(cause) => {
+                    self.note_loss(*gang, true);
+                }
+                _ => {}
             }
         }
+        // Which of the members that a list does not name are to be started again shows only in the orders.
+        let is_listed =
+            inputs.iter().any(|input| matches!(input, Input::SyncEnd { kind: SyncKind::Members }));
+        let able = if is_listed { Able::new() } else { self.able_to_be_spare() };
         let mut started = BTreeSet::new();
         for effect in &out.effects {
             if self.last_effect.is_some_and(|last| effect.id <= last) {
@@ -107,7 +119,15 @@ impl Checker {
             self.order(&effect.order, &mut found);
         }
         self.serve(&out.changes, is_behind);
+        self.check_spares(&able, &out.changes, &mut found);
         self.check_preemptions(&out.changes, &started, &mut found);
+        for change in &out.changes {
+            match change {
+                Change::GangPlaced { gang, .. } => self.note_loss(*gang, false),
+                Change::GangStopping { gang, cause, .. } => self.note_loss(*gang, loses_hardware(cause)),
+                _ => {}
+            }
+        }
         out.changes.iter().for_each(|change| self.promises.change(change));
         self.check_promises(&mut found);
         out.changes.iter().for_each(|change| self.waiting.change(change));
@@ -130,6 +150,14 @@ impl Checker {
             && let Some(attempt) = self.attempt(*gang, *attempt)
         {
             attempt.is_stopping = is_made && leaves_its_place(cause);
+        }
+    }
+
+    fn note_loss(&mut self, gang: GangId, is_lost: bool) {
+        if is_lost {
+            self.lost_hardware.insert(gang);
+        } else {
+            self.lost_hardware.remove(&gang);
         }
     }
 
@@ -319,6 +347,8 @@ impl Checker {
 
     /// A live gang keeps its ordered placement, and every restart reports that placement.
     fn observe_record(&mut self, record: &GangRecord, found: &mut Vec<Violation>) {
+        let is_stopping = matches!(&record.phase, Phase::Stopping { cause, .. } if loses_hardware(cause));
+        self.note_loss(record.id, record.lost_hardware || is_stopping);
         if matches!(record.phase, Phase::Finished { .. }) {
             self.attempts.remove(&record.id);
             return;
@@ -445,9 +475,18 @@ fn refused(change: &Change) -> Option<&str> {
     }
 }
 
-/// Whether a gang that is stopped for this leaves its placement. A gang that is resized keeps it.
+/// Whether a gang that is stopped for this leaves its placement. A gang that is resized, or lost hardware, keeps it.
 const fn leaves_its_place(cause: &StopCause) -> bool {
-    !matches!(cause, StopCause::Resized { .. })
+    !matches!(cause, StopCause::Resized { .. }) && !loses_hardware(cause)
+}
+
+/// Whether a gang is stopped because a node or a device failed or is drained.
+pub(crate) const fn loses_hardware(cause: &StopCause) -> bool {
+    matches!(
+        cause,
+        StopCause::Failure { class: FailureClass::Node, .. }
+            | StopCause::Displaced { class: FailureClass::Node, .. }
+    )
 }
 
 fn fallback_level(levels: Option<&Levels>) -> LevelName {

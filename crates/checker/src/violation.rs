@@ -29,6 +29,8 @@ pub enum Violation {
     OutsidePools { gang: GangId, node: NodeName, queue: QueueName },
     #[error("gang {gang} was placed over several pools of queue {queue}")]
     InSeveralPools { gang: GangId, queue: QueueName },
+    #[error("gang {gang} was placed on a spare node of {domain}")]
+    SpareTaken { gang: GangId, domain: String },
     #[error("gang {gang} shares {node} with {other}, and one of them is exclusive")]
     NotAlone { gang: GangId, other: String, node: NodeName },
     #[error("rank {rank} of gang {gang} needs {needs} devices and got {got}")]

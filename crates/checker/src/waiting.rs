@@ -166,6 +166,8 @@ impl Checker {
             })
             || !self.queues.settings.order.is_priority()
             || !self.queues.settings.wait.is_none()
+            // Which nodes are spare is the choice of the engine.
+            || self.queues.settings.spares.is_some()
     }
 
     /// Whether a gang goes after another gang by every term of the order.

@@ -78,8 +78,9 @@ impl Engine {
                 break;
             }
             self.ledger.run_cycle(self.config, &mut spent, out);
-            // A start may bind guaranteed places to other nodes.
+            // A start may bind guaranteed places to other nodes, and take a spare node.
             self.ledger.freshen();
+            self.ledger.choose_spares();
         }
         self.ledger.wake()
     }
@@ -94,6 +95,7 @@ impl Engine {
         self.ledger.follow(plan, &mut own);
         self.ledger.free_exited();
         self.ledger.freshen();
+        self.ledger.choose_spares();
         self.ledger.adopt_orders(orders_before, effects);
     }
 
@@ -106,6 +108,8 @@ impl Engine {
         self.ledger.freshen();
         self.ledger.expire_timers(out);
         self.ledger.free_exited();
+        self.ledger.repair_all(out);
+        self.ledger.choose_spares();
         self.ledger.book_reservations();
     }
 

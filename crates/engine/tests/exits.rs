@@ -218,7 +218,7 @@ fn shares_of_one_device_are_freed_one_by_one() {
 }
 
 #[test]
-fn the_answer_to_a_question_counts_what_a_stop_would_free() {
+fn the_answer_to_a_question_counts_what_a_gang_keeps_that_has_to_leave_one_node() {
     let mut watched = octets(2);
     watched.step(&[submit(job(1, gang(2).devices(8)))]);
     run(&mut watched, 1);
@@ -227,7 +227,8 @@ fn the_answer_to_a_question_counts_what_a_stop_would_free() {
     watched.step(&[done]);
     let last = watched.record(id(1)).placement.clone().unwrap().slots[1].node.clone();
     let answer = watched.engine.what_if(&Question::Drained(last));
-    assert_eq!(answer, Answer::Moves { start: vec![JobId(2)], stop: vec![JobId(1)] });
+    // The first job starts again on the node where its other member ended: nobody else takes it meanwhile.
+    assert_eq!(answer, Answer::Moves { start: Vec::new(), stop: vec![JobId(1)] });
 }
 
 proptest! {

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
     CostTable, Ending, Gang, GangId, GangRecord, Job, JobId, Levels, MemberState, Node, NodeName, Pattern,
-    Phase, Placement, Question, Reason, Report, Role, Tasks, Traffic,
+    Phase, Placement, Question, Reason, Report, Role, Spare, Tasks, Traffic,
 };
 use phalanx_shell::{Engine, cost, sentences};
 
@@ -397,6 +397,7 @@ pub(crate) fn nodes(engine: &Engine, unknown: &UnknownUse) -> Vec<NodeView> {
                 memory_free_bytes: free.memory_bytes,
                 held: held.get(&node.name).cloned().unwrap_or_default(),
                 spot: node.spot,
+                is_spare: node.spare != Spare::No,
                 health: node.health.clone(),
                 closed_by: None,
             }

@@ -84,6 +84,12 @@ pub struct GangRecord {
     /// The gang is protected from preemption for now, see [`crate::Input::GangProtected`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_protected: bool,
+    /// Hardware failed under its last attempt, or its node was drained: until it starts again, it may use spare nodes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lost_hardware: bool,
+    /// Where it was then, until places near by have been sought for what it lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub was_on: Option<Placement>,
 }
 
 /// The device time that a gang attained, counted up to `until`. Device time since then is added by [`Served::with`].
@@ -190,6 +196,8 @@ pub enum PreemptionRule {
     Class { class: ClassName, over: ClassName },
     /// In a queue that orders by attained service, a lower level preempts a higher level.
     LessServed { queue: QueueName, level: u32, over: u32 },
+    /// A gang that lost hardware needs the spare nodes that a gang that takes spot nodes uses meanwhile.
+    Spare,
 }
 
 impl std::fmt::Display for PreemptionRule {
@@ -208,6 +216,7 @@ impl std::fmt::Display for PreemptionRule {
                     "queue {queue} orders by attained service, and level {level} goes before level {over}"
                 )
             }
+            Self::Spare => f.write_str("the spare node that it used is needed for a gang that lost hardware"),
         }
     }
 }
@@ -279,11 +288,21 @@ pub enum StopCause {
 }
 
 impl StopCause {
-    /// Whether a member that exited is not needed where it was: only a gang that is resized starts again in the
-    /// placement that it had.
+    /// Whether a member that exited is not needed where it was: a gang that is resized, or lost hardware, starts again in
+    /// the placement that it had, or what is left of it.
     #[must_use]
     pub const fn frees_exited(&self) -> bool {
-        !matches!(self, Self::Resized { .. })
+        !matches!(self, Self::Resized { .. }) && !self.is_of_hardware()
+    }
+
+    /// Whether a node or a device is what the gang lost, or has to leave.
+    #[must_use]
+    pub const fn is_of_hardware(&self) -> bool {
+        matches!(
+            self,
+            Self::Failure { class: FailureClass::Node, .. }
+                | Self::Displaced { class: FailureClass::Node, .. }
+        )
     }
 }
 
@@ -383,6 +402,8 @@ impl GangRecord {
             leaves: None,
             served: Served::NONE,
             is_protected: false,
+            lost_hardware: false,
+            was_on: None,
         }
     }
 

@@ -61,7 +61,7 @@ pub use lookup::JobLookup;
 pub use machine::{Device, DeviceGroup, Link, LinkKind, Machine, Nic, Origin, Port};
 pub use mask::DeviceMask;
 pub use needs::{DevicePart, ModelNeed, Needs, PartNeed, profile_milli};
-pub use node::{Admin, DomainLimit, ForeignUse, Kept, Levels, Node, NodeSet, Spot};
+pub use node::{Admin, DomainLimit, ForeignUse, Kept, Levels, Node, NodeSet, Spare, Spot};
 pub use parallel::{Axis, AxisKind, Collective};
 pub use past::PastRuns;
 pub use plan::{Decision, Plan};
@@ -70,7 +70,7 @@ pub use question::{Answer, Question};
 pub use queue::{
     Access, Amounts, Caps, Class, DecayedUsage, Delay, Pool, PoolReport, Pools, Queue, QueueOrder,
     QueueReport, Reclaim, Resource, ResourceReport, SERVICE_LEVELS_DEFAULT_MS, SERVICE_LEVELS_MAX, Settings,
-    ShapeQuota, ShapeReport,
+    ShapeQuota, ShapeReport, Spares,
 };
 pub use report::{
     Confidence, Estimate, LevelCount, LikelyStart, QueueBound, QueueLimit, Reason, Rejection, Report, Rule,

@@ -63,6 +63,10 @@ pub struct Needs {
     /// by [`Turn::takes_spot`](crate::Turn::takes_spot).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_spot: bool,
+    /// Spare nodes are accepted too, see [`Spares`](crate::Spares). The engine sets the field for gangs that lost
+    /// hardware.
+    #[serde(skip)]
+    pub takes_spare: bool,
 }
 
 /// The current and the former format: the former format had only the name of one model.

@@ -98,6 +98,32 @@ pub struct Node {
     /// [`Needs::takes_spot`](crate::Needs::takes_spot) run there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spot: Option<Spot>,
+    /// Whether the node is one of the [spare nodes](crate::Spares) now. The engine sets the field.
+    #[serde(skip)]
+    pub spare: Spare,
+}
+
+/// Whether a node is kept for gangs that lose hardware.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Spare {
+    #[default]
+    No,
+    /// Only gangs that lost hardware start there.
+    Kept,
+    /// So do gangs that take spot nodes, until the node is needed.
+    Filled,
+}
+
+impl Spare {
+    /// Whether a member of a gang may not start on such a node.
+    #[must_use]
+    pub const fn refuses(self, needs: &Needs) -> bool {
+        match self {
+            Self::No => false,
+            Self::Kept => !needs.takes_spare,
+            Self::Filled => !needs.takes_spare && !needs.takes_spot,
+        }
+    }
 }
 
 impl Node {
@@ -120,6 +146,7 @@ impl Node {
             kept: Kept::default(),
             torus: None,
             spot: None,
+            spare: Spare::No,
         }
     }
 

@@ -431,6 +431,22 @@ pub struct Settings {
     /// The longest boost that an operator may give; `boost_max` is the highest.
     pub boost_max_ms: u64,
     pub boost_max: i32,
+    /// Nodes that are kept for gangs that lose hardware.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spares: Option<Spares>,
+}
+
+/// Spare nodes: in each domain of a level so many whole, healthy nodes stay free for gangs whose nodes or devices fail.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spares {
+    /// A level above the node. `None`: the whole cluster is one domain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub level: Option<LevelName>,
+    /// Nodes of each domain, at least 1.
+    pub nodes: u32,
+    /// Whether gangs that take spot nodes ([`crate::Turn::takes_spot`]) may use spare nodes until these are needed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_filled: bool,
 }
 
 const MINUTE_MS: u64 = 60_000;
@@ -467,6 +483,7 @@ impl Default for Settings {
             wait: Delay::default(),
             boost_max_ms: 7 * DAY_MS,
             boost_max: 1_000,
+            spares: None,
         }
     }
 }

@@ -439,6 +439,8 @@ pub enum Rule {
     Within(NodeSet),
     /// The pools of its queue.
     Pools,
+    /// Spare nodes are kept for gangs that lose hardware.
+    Spares,
     Role(RoleName),
 }
 
@@ -458,6 +460,7 @@ impl fmt::Display for Rule {
             Self::Avoid => f.write_str("its avoided nodes"),
             Self::Within(set) => write!(f, "the node set {set}"),
             Self::Pools => f.write_str("the pools of its queue"),
+            Self::Spares => f.write_str("the spare nodes that are kept"),
             Self::Role(name) => write!(f, "its role {name}"),
         }
     }

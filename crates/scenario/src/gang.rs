@@ -55,6 +55,7 @@ fn needs(options: &mut Options<'_>, words: &Words<'_>) -> Result<Needs, Scenario
         prefer: nodes(options.take("prefer"))?,
         is_exclusive: options.take("exclusive").is_some(),
         takes_spot: false,
+        takes_spare: false,
     })
 }
 

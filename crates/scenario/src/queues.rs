@@ -3,7 +3,7 @@
 
 use phalanx_model::{
     Access, Amounts, Class, ClassName, LevelName, NodeSet, Pool, Pools, Queue, QueueName, QueueOrder,
-    Reclaim, Resource, SERVICE_LEVELS_MAX, ShapeQuota,
+    Reclaim, Resource, SERVICE_LEVELS_MAX, ShapeQuota, Spares,
 };
 use phalanx_spec::quantity::parse_milli;
 
@@ -84,7 +84,7 @@ impl Parser {
     }
 
     /// `settings half-life=7d ageing=1h reservations=1 hold-idle=250 reclaim=fair_share min-run=training:0s,…
-    /// worth=H100:1000,A100:400 default-class=research`
+    /// worth=H100:1000,A100:400 spares=rack:2:filled default-class=research`
     pub(crate) fn settings(&mut self, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
         let mut options = words.options()?;
         let settings = &mut self.settings;
@@ -123,6 +123,9 @@ impl Parser {
                 Ok((model.text.to_owned(), words.number(milli)?))
             };
             settings.worth = items(word, ',').map(worth).collect::<Result<_, ScenarioError>>()?;
+        }
+        if let Some(word) = options.take("spares") {
+            settings.spares = bound(word, |word| spares(word, words))?;
         }
         if let Some(word) = options.take("default-class") {
             settings.default_class = class_of(&mut settings.classes, word, words)?.name.clone();
@@ -269,6 +272,19 @@ fn pools(word: Word<'_>, words: &Words<'_>) -> Result<Pools, ScenarioError> {
 }
 
 /// `leaf:2x32`: two leaves with 32 nodes each.
+/// `rack:2`, or `rack:2:filled`.
+fn spares(word: Word<'_>, words: &Words<'_>) -> Result<Spares, ScenarioError> {
+    let (level, nodes) = pair(word, "a level and its spare nodes such as rack:2", words)?;
+    let (count, is_filled) = match nodes.text.strip_suffix(":filled") {
+        Some(count) => (count, true),
+        None => (nodes.text, false),
+    };
+    let bad =
+        || words.error(nodes, format!("expected a number such as 2 or 2:filled, and found {:?}", nodes.text));
+    let nodes = count.parse().map_err(|_| bad())?;
+    Ok(Spares { level: Some(words.name::<LevelName>(level)?), nodes, is_filled })
+}
+
 fn shape(word: Word<'_>, words: &Words<'_>) -> Result<ShapeQuota, ScenarioError> {
     let (level, sides) = pair(word, "a shape such as leaf:2x32", words)?;
     let bad = || {

@@ -88,6 +88,13 @@ fn short(name: &str) -> String {
             ("  - {every: 24h, notice: 0s}\n", ""),
         ],
         "sharing" => &[("nodes: 13", "nodes: 2"), ("tenants: 100", "tenants: 12")],
+        "failures" => &[
+            ("nodes: 1250", "nodes: 12"),
+            ("mtbf: 264d", "mtbf: 2d"),
+            ("job: {nodes: 1226, run: 30d}", "job: {nodes: 10, run: 3d}"),
+            ("others: {nodes: 30,", "others: {nodes: 4,"),
+            ("[0, 1, 2, 6]", "[0, 2]"),
+        ],
         _ => &[
             ("[0.02, 0.05, 0.15, 0.3]", "[0.15]"),
             ("[1h, 12h]", "[1h]"),
@@ -124,6 +131,34 @@ fn check(name: &str) {
 #[test]
 fn topology_runs() {
     check("topology");
+}
+
+#[test]
+fn failures_runs() {
+    check("failures");
+}
+
+/// Without spare nodes others take the places of the job whenever it loses a node; with enough of them it never waits.
+#[test]
+fn spare_nodes_keep_a_large_job_running() {
+    let mut host = Memory::with(&changed(
+        "failures",
+        &[
+            ("nodes: 1250", "nodes: 40"),
+            ("mtbf: 264d", "mtbf: 8d"),
+            ("job: {nodes: 1226, run: 30d}", "job: {nodes: 24, run: 10d}"),
+            ("others: {nodes: 30,", "others: {nodes: 20,"),
+            ("[0, 1, 2, 6]", "[0, 12]"),
+            ("[7m30s, 1h]", "[7m30s]"),
+        ],
+    ));
+    host.study("failures --input in.yaml --json page.json").unwrap();
+    let json: serde_json::Value = serde_json::from_str(&host.files["page.json"]).unwrap();
+    let figure = |row: usize, column: usize| json["tables"][0]["rows"][row][column].as_f64().unwrap();
+    let (ettr, by_formula, waited) = (3, 4, 6);
+    assert!(figure(0, ettr) < 80.0, "{json}");
+    assert!((figure(1, ettr) - figure(1, by_formula)).abs() < 1.0, "{json}");
+    assert!(figure(0, waited) > 30.0 && figure(1, waited) == 0.0, "{json}");
 }
 
 #[test]

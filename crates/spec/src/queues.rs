@@ -10,7 +10,9 @@ mod written;
 
 use std::collections::BTreeMap;
 
-use phalanx_model::{Access, Class, ClassName, LevelName, Queue, QueueName, Reclaim, Settings, ShapeQuota};
+use phalanx_model::{
+    Access, Class, ClassName, LevelName, Queue, QueueName, Reclaim, Settings, ShapeQuota, Spares,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -85,6 +87,9 @@ pub struct QueueFile {
     /// How far an operator may raise a job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub boost: Option<BoostFile>,
+    /// Nodes that stay free for jobs whose nodes or GPUs fail. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spares: Option<SparesFile>,
     /// The text that the places point into.
     #[serde(skip)]
     #[schemars(skip)]
@@ -215,6 +220,39 @@ pub struct BoostFile {
     pub longest: Option<At<Span>>,
 }
 
+/// Spare nodes: they stay free for jobs whose nodes or GPUs fail.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SparesFile {
+    /// Whole nodes in each domain of the level.
+    pub nodes: At<Count>,
+    /// Level of the domains, e.g. `rack`. Default: the whole cluster is one domain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub level: Option<At<LevelName>>,
+    /// Whether jobs that take spot nodes may use spare nodes until these are needed. Default: false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fill: Option<At<bool>>,
+}
+
+impl SparesFile {
+    fn spares(&self) -> Spares {
+        let (level, is_filled) = (&self.level, self.fill.as_ref().is_some_and(|fill| fill.value));
+        Spares {
+            level: level.as_ref().map(|level| level.value.clone()),
+            nodes: self.nodes.value.0,
+            is_filled,
+        }
+    }
+
+    fn of(spares: &Spares) -> Self {
+        Self {
+            nodes: Count(spares.nodes).into(),
+            level: spares.level.clone().map(At::from),
+            fill: spares.is_filled.then(|| true.into()),
+        }
+    }
+}
+
 /// What a queue file says, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharePolicy {
@@ -277,6 +315,7 @@ impl QueueFile {
         if let Some(longest) = boost.longest {
             settings.boost_max_ms = longest.value.millis();
         }
+        settings.spares = self.spares.as_ref().map(SparesFile::spares);
         Ok(settings)
     }
 

@@ -93,7 +93,9 @@ fn tells_the_defaults(page: &str) {
         yaml += &format!("  - {{{}}}\n", said.join(", "));
     }
     for row in table(page, "## Defaults\n") {
-        yaml += &format!("{}: {}\n", row[0], row[1]);
+        if row[1] != "none" {
+            yaml += &format!("{}: {}\n", row[0], row[1]);
+        }
         told.push(row[0].clone());
     }
     let file = QueueFile::from_yaml(&yaml, page).unwrap_or_else(|error| panic!("{error}"));

@@ -3,8 +3,8 @@
 use phalanx_checker::Checker;
 use phalanx_engine::{Config, Engine};
 use phalanx_model::{
-    Effect, Epoch, GangId, GangRecord, Input, Levels, MemberState, Node, NodeName, Order, Outcome, Phase,
-    Placement, QueueReport, Reason, StopCause, Timestamp, Wake,
+    Effect, Epoch, FailureClass, GangId, GangRecord, Input, Levels, MemberState, Node, NodeName, Order,
+    Outcome, Phase, Placement, QueueReport, Reason, StopCause, Timestamp, Wake,
 };
 
 use crate::{costs, oracle};
@@ -260,12 +260,16 @@ impl Watched {
     }
 }
 
-/// The part of a placement whose members hold it: while a gang is stopped, and not resized, those that are still there.
+/// The part of a placement whose members hold it: while a gang is stopped that does not start again in what is left of its
+/// placement, those that are still there.
 fn there(record: &GangRecord) -> Option<Placement> {
     let mut placement = record.placement.clone()?;
-    let is_leaving =
-        matches!(&record.phase, Phase::Stopping { cause, .. } if !matches!(cause, StopCause::Resized { .. }));
-    if is_leaving {
+    let keeps_all = |cause: &StopCause| match cause {
+        StopCause::Resized { .. } => true,
+        StopCause::Failure { class, .. } | StopCause::Displaced { class, .. } => *class == FailureClass::Node,
+        _ => false,
+    };
+    if matches!(&record.phase, Phase::Stopping { cause, .. } if !keeps_all(cause)) {
         let is_gone = |rank: u32| matches!(record.members[rank as usize].state, MemberState::Exited(_));
         placement.slots.retain(|slot| !is_gone(slot.rank));
     }

@@ -7,7 +7,7 @@ use phalanx_local::protocol::{NodeView, NodesView};
 use phalanx_model::{Admin, Origin};
 
 use super::table::{self, Grid, cell, dim};
-use super::{Page, clean, count, declared, nothing};
+use super::{Page, clean, count, nothing};
 
 /// Closed nodes of which a list says who closed them.
 const CLOSED_SHOWN: usize = 10;
@@ -86,14 +86,16 @@ fn rows(page: &Page, nodes: &[NodeView]) -> String {
     grid.render()
 }
 
-/// `8 × NVIDIA H100 (declared, spot)`.
+/// `8 × NVIDIA H100 (declared, spot, spare)`.
 fn hardware(node: &NodeView) -> String {
     let model = if node.model.is_empty() { "no GPUs".to_owned() } else { clean(&node.model) };
-    match (node.origin == Origin::Declared, node.spot.is_some()) {
-        (true, true) => model + " (declared, spot)",
-        (false, true) => model + " (spot)",
-        (is_declared, false) => model + declared(is_declared),
-    }
+    let words = [
+        (node.origin == Origin::Declared, "declared"),
+        (node.spot.is_some(), "spot"),
+        (node.is_spare, "spare"),
+    ];
+    let words: Vec<&str> = words.into_iter().filter(|(is, _)| *is).map(|(_, word)| word).collect();
+    if words.is_empty() { model } else { format!("{model} ({})", words.join(", ")) }
 }
 
 fn state(node: &NodeView) -> &'static str {

@@ -256,6 +256,7 @@ pub fn nodes() -> NodesView {
         memory_free_bytes: 1984 << 30,
         held,
         spot: None,
+        is_spare: false,
         health: NodeHealth::default(),
         closed_by: None,
     };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use phalanx_model::queue::contains;
-use phalanx_model::{DeviceGroup, DeviceMask, Kept, LevelName, Needs, Node, NodeSet, ShapeName};
+use phalanx_model::{DeviceGroup, DeviceMask, Kept, LevelName, Needs, Node, NodeSet, ShapeName, Spare};
 
 use super::fractions::hardware::{can_have, hardware_of};
 use super::shape::{NO_LIMIT, Offer, ShapeTable};
@@ -20,6 +20,7 @@ pub(crate) struct KindKey<'a> {
     share_limit_milli: u32,
     replicas: u32,
     is_spot: bool,
+    spare: Spare,
     sets: &'a [NodeSet],
     pools: &'a [NodeSet],
     kept: &'a Kept,
@@ -39,6 +40,7 @@ impl<'a> KindKey<'a> {
             share_limit_milli: machine.share_limit_milli,
             replicas: machine.replicas,
             is_spot: node.spot.is_some(),
+            spare: node.spare,
             sets: &node.sets,
             pools: &node.pools,
             kept: &node.kept,
@@ -62,6 +64,8 @@ pub(crate) struct Kind {
     pub(crate) hardware: Vec<(Hardware, DeviceMask)>,
     /// May be taken back at short notice.
     is_spot: bool,
+    /// Kept for gangs that lose hardware.
+    spare: Spare,
     sets: Vec<NodeSet>,
     pools: Vec<NodeSet>,
     /// Devices that are reserved for some node sets.
@@ -100,6 +104,7 @@ impl Kind {
             table,
             hardware: hardware_of(devices, key.share_limit_milli, key.replicas),
             is_spot: key.is_spot,
+            spare: key.spare,
             sets: key.sets.to_vec(),
             pools: key.pools.to_vec(),
             kept: key.kept.clone(),
@@ -122,13 +127,23 @@ impl Kind {
 
     /// Whether a gang may have the same devices of both kinds, and is charged the same for them.
     pub(super) fn is_like(&self, other: &Self) -> bool {
-        let of = |kind: &Self| (kind.all, kind.is_spot, kind.model_bit);
+        let of = |kind: &Self| (kind.all, kind.is_spot, kind.spare, kind.model_bit);
         of(self) == of(other)
             && self.models == other.models
             && self.hardware == other.hardware
             && self.sets == other.sets
             && self.pools == other.pools
             && self.kept == other.kept
+            && self.groups == other.groups
+    }
+
+    /// Whether both have the same devices and links, whoever may use them.
+    pub(crate) fn has_same_hardware(&self, other: &Self) -> bool {
+        let of = |kind: &Self| (kind.all, kind.is_spot, kind.uplink_mb_per_s, kind.crossing_ns);
+        (Arc::ptr_eq(&self.table, &other.table) || self.table == other.table)
+            && of(self) == of(other)
+            && self.models == other.models
+            && self.hardware == other.hardware
             && self.groups == other.groups
     }
 
@@ -181,6 +196,7 @@ impl Kind {
     pub(crate) fn refuses(&self, needs: &Needs) -> bool {
         let is_outside = |set: &NodeSet| self.sets.binary_search(set).is_err();
         self.is_spot && !needs.takes_spot
+            || self.spare.refuses(needs)
             || needs.within.as_ref().is_some_and(is_outside)
             || !self.is_in_pools(&needs.pools)
     }

@@ -37,6 +37,11 @@ pub(super) fn without(ledger: &Ledger, gang: &Gang) -> Vec<Unblock> {
     let mut search = Search::default();
     let fits = |easier: &Gang| search.place(tree, ledger.space(), easier, ceiling).is_some();
     let mut easier = easier(gang);
+    if ledger.queues().settings().spares.is_some() {
+        let mut takes = gang.clone();
+        takes.all_needs_mut().for_each(|needs| needs.takes_spare = true);
+        easier.push((Rule::Spares, takes));
+    }
     let mut fits = fits;
     easier.retain(|(_, gang)| fits(gang));
     easier.into_iter().map(|(rule, _)| Unblock::Without { rule }).collect()

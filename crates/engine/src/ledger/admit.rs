@@ -523,7 +523,13 @@ fn admit_size(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
         spare(&mut easier);
         best_fit(tree, empty, &easier, required).fits >= gang.size
     };
+    let keeps_spares = ledger.queues().settings().spares.is_some();
     let short = match &gang.needs {
+        _ if keeps_spares
+            && fits_without(|g| g.all_needs_mut().for_each(|needs| needs.takes_spare = true)) =>
+        {
+            "; other nodes are kept as spare nodes"
+        }
         n if n.is_pooled() && fits_without(|g| g.all_needs_mut().for_each(Needs::forget_pools)) => {
             if !n.nodes.is_empty() && fits_without(|g| g.needs.nodes.clear()) {
                 "; too few of its required nodes are in one pool of its queue"

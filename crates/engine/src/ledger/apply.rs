@@ -174,6 +174,7 @@ impl Ledger {
             self.unbooked.extend(self.record(gang).filter(|r| r.reserved.is_some()).map(|r| r.id));
             self.claim_again(gang);
             self.relist(gang);
+            self.note_repair(gang);
         }
     }
 

@@ -44,6 +44,7 @@ impl Ledger {
             attempt = record.attempt;
             record.placement = Some(placement.clone());
             record.reserved = None;
+            (record.lost_hardware, record.was_on) = (false, None);
             record.resize = None;
             record.boundary = None;
             if record.checkpointed_at.is_none() {
@@ -231,6 +232,9 @@ impl Ledger {
         if !matches!(cause, StopCause::Resized { .. } | StopCause::Preempted(_)) {
             self.keep_size(gang);
         }
+        if let Some(record) = self.record_mut(gang) {
+            record.lost_hardware = cause.is_of_hardware();
+        }
         match cause {
             StopCause::Cancelled { by } => self.finish(gang, Ending::Cancelled { by }, out),
             StopCause::TimeLimit => self.finish(gang, Ending::TimeLimit, out),
@@ -242,6 +246,8 @@ impl Ledger {
             StopCause::Preempted(preemption) => self.left_for_another(gang, preemption, out),
             StopCause::Failure { class, rank, code, detail } => match self.count_failure(gang, class) {
                 Some(pause_ms) => {
+                    // A node that failed is no reason to start later elsewhere.
+                    let pause_ms = if class == FailureClass::Node { 0 } else { pause_ms };
                     let not_before = self.now.plus(pause_ms);
                     self.wait_again(gang, not_before, out);
                 }
@@ -307,7 +313,7 @@ impl Ledger {
                 record.pinned = nodes.into_iter().collect();
             }
             record.pending_since = now;
-            record.placement = None;
+            record.was_on = record.placement.take().filter(|_| record.lost_hardware);
             record.members.clear();
             failures = record.failures;
         }
@@ -316,6 +322,7 @@ impl Ledger {
         self.retime(gang);
         self.note_end(gang);
         self.give_back(gang, held.as_ref());
+        self.note_repair(gang);
         self.release_overlapping(gang, out);
         self.book_reservation(gang);
         self.claim_again(gang);

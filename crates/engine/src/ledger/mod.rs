@@ -19,11 +19,13 @@ mod pools;
 mod quota_cells;
 mod read;
 mod reasons;
+mod repair;
 mod reserve;
 mod room;
 mod served;
 mod service;
 mod share;
+mod spares;
 mod surge;
 mod sync;
 mod tally;
@@ -167,6 +169,9 @@ pub(crate) struct Ledger {
     stale_queues: bool,
     /// The pools of queues.
     pools: pools::Known,
+    spares_due: spares::Due,
+    /// Gangs that lost hardware, and for which no places near by were sought yet.
+    to_repair: BTreeSet<GangId>,
     replan: bool,
 }
 
@@ -231,6 +236,8 @@ impl Ledger {
             moved_nodes: BTreeSet::new(),
             stale_queues: false,
             pools: pools::Known::default(),
+            spares_due: spares::Due::default(),
+            to_repair: BTreeSet::new(),
             replan: false,
         }
     }
@@ -448,8 +455,7 @@ impl Ledger {
     /// A gang that has a reservation is pending in a queue too.
     fn requeue_reservations(&mut self) {
         for (gang, mut reservation) in self.reservations.drain() {
-            if let Some((job, asked)) = self.job(gang.job).zip(self.gang(gang)) {
-                let least = self.queues.resources.least(&self.tree, self.queues.settings(), asked);
+            if let Some((job, least)) = self.job(gang.job).zip(self.least_of(gang)) {
                 let name = job.queue.clone();
                 reservation.waits = (self.queues.ensure(&name), least);
                 self.queues.want(reservation.waits.0, &reservation.waits.1, true);

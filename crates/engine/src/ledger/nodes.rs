@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use phalanx_model::{
-    Admin, DeviceMask, Exit, FailureClass, ForeignUse, GangId, GangRecord, JobId, Leave, Node, NodeName,
-    Outcome, Slot, Timestamp,
+    Admin, DeviceMask, Exit, FailureClass, ForeignUse, GangId, GangRecord, Leave, Node, NodeName, Outcome,
+    Slot, Timestamp,
 };
 
 use super::apply::refuse;
@@ -42,8 +42,10 @@ impl Ledger {
             observed.to_mut().admin = Admin::Draining;
         }
         let pools = self.pools.sets().around(node, &self.levels);
-        if observed.pools != pools {
-            observed.to_mut().pools = pools;
+        let spare = self.nodes.get(&node.name).map(|known| known.spare).unwrap_or_default();
+        if (&observed.pools, observed.spare) != (&pools, spare) {
+            let observed = observed.to_mut();
+            (observed.pools, observed.spare) = (pools, spare);
         }
         if self.nodes.get(&node.name) != Some(&*observed) {
             self.put_node(observed.into_owned());
@@ -102,6 +104,7 @@ impl Ledger {
         let had = self.queues.resources.of_node(&self.tree, self.queues.settings(), at);
         let change = self.tree.amend(at, node);
         let has = self.queues.resources.of_node(&self.tree, self.queues.settings(), at);
+        self.note_spare([index]);
         self.space.amend(&self.tree, at, &change, false);
         self.usable.amend(&self.tree, at, &change, false);
         if change.is_of_total() {
@@ -186,8 +189,8 @@ impl Ledger {
         let Some(at) = self.tree.index_of(node).and_then(|at| u32::try_from(at).ok()) else {
             return Vec::new();
         };
-        let on_node = self.on_nodes.range((at, JobId(0).gang(0))..).take_while(|(node, _)| *node == at);
-        on_node.map(|(_, gang)| (*gang, ranks(*gang))).filter(|(_, ranks)| !ranks.is_empty()).collect()
+        let on_node = self.gangs_on(at).map(|gang| (gang, ranks(gang)));
+        on_node.filter(|(_, ranks)| !ranks.is_empty()).collect()
     }
 
     /// Records the picks of a gang that holds capacity, or that it holds none; returns its earlier picks.
@@ -202,9 +205,10 @@ impl Ledger {
             .map(|pick| pick.node)
             .filter(|n| !is_on(*n))
             .collect();
-        for node in left {
-            self.on_nodes.remove(&(node, gang));
+        for node in &left {
+            self.on_nodes.remove(&(*node, gang));
         }
+        self.note_spare(left.into_iter().chain(picks.iter().flatten().map(|pick| pick.node)));
         match picks {
             Some(picks) => self.picks.insert(gang, picks),
             None => self.picks.remove(&gang),
@@ -218,6 +222,7 @@ impl Ledger {
         self.stale = true;
         self.hardware_version += 1;
         self.replan = true;
+        self.note_all_spares();
     }
 
     /// Rebuilds the tree and the free capacity. Queues and pending gangs stay as they are if no kind of node came or

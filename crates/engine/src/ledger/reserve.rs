@@ -51,7 +51,7 @@ impl Ledger {
             return;
         };
         for other in self.reservations.overlapping(&picks) {
-            let why = format!("job {} keeps its placement while it is resized", gang.job);
+            let why = format!("job {} starts again in its placement", gang.job);
             self.release_reservation(other, why, out);
         }
     }

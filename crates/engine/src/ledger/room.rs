@@ -10,7 +10,7 @@ use phalanx_model::{GangId, Placement};
 use super::{Freed, Ledger};
 use crate::cluster::{Pick, Space};
 use crate::cycle::Reservation;
-use crate::queueing::Holder;
+use crate::queueing::{Holder, ResourceList};
 
 impl Ledger {
     /// The picks of a gang that holds capacity.
@@ -81,6 +81,12 @@ impl Ledger {
         unbooked.into_iter().for_each(|(.., id)| self.book_reservation(id));
     }
 
+    /// The least amounts that a pending gang can do with, on the nodes that it may use.
+    pub(super) fn least_of(&self, id: GangId) -> Option<ResourceList> {
+        let wanted = self.wanted(id)?;
+        Some(self.queues.resources.least(&self.tree, self.queues.settings(), &wanted))
+    }
+
     /// Books the reservation in the record of a pending gang.
     pub(super) fn book_reservation(&mut self, id: GangId) {
         let (Some(job), Some(gang), Some(record)) = (self.job(id.job), self.gang(id), self.record(id)) else {
@@ -90,7 +96,7 @@ impl Ledger {
         let picks = self.tree.picks_of(&reserved.placement, gang);
         let rank = self.queues.rank_of(job);
         let mut reservation = Reservation::new(picks, gang, reserved.at, rank, reserved.made_at);
-        let least = self.queues.resources.least(&self.tree, self.queues.settings(), gang);
+        let least = self.least_of(id).unwrap_or_default();
         let (name, preempts) = (job.queue.clone(), reserved.evicts);
         reservation.pending_since = record.pending_since;
         (reservation.preempts, reservation.waits) = (preempts, (self.queues.ensure(&name), least));

@@ -25,6 +25,9 @@ impl Ledger {
             let why = format!("the default class {} is not defined", settings.default_class);
             return refuse(out, what(), &why);
         }
+        if self.queues.settings().spares != settings.spares {
+            self.note_all_spares();
+        }
         if self.queues.configure(settings) {
             self.redraw_queues();
         }

@@ -44,13 +44,20 @@ impl Ledger {
         })
     }
 
-    /// The gang as it is to be placed: a gang that can resume only where its checkpoint is names those nodes, and an
-    /// elastic gang starts with its fewest members if it has to.
+    /// The gang as it is to be placed: a gang that can resume only where its checkpoint is names those nodes, a gang that
+    /// lost hardware may have spare nodes, and an elastic gang starts with its fewest members if it has to.
     pub(crate) fn wanted(&self, id: GangId) -> Option<std::borrow::Cow<'_, Gang>> {
         use std::borrow::Cow;
         let (job, gang, record) = (self.job(id.job)?, self.gang(id)?, self.record(id)?);
         let gang =
             if gang.size > gang.min { Cow::Owned(gang.of_size(gang.min)) } else { Cow::Borrowed(gang) };
+        let gang = if record.lost_hardware {
+            let mut gang = gang.into_owned();
+            gang.all_needs_mut().for_each(|needs| needs.takes_spare = true);
+            Cow::Owned(gang)
+        } else {
+            gang
+        };
         let pinned = record.pinned.as_slice();
         if pinned.is_empty() || record.checkpointed_at.is_none() || !job.policy.preempt.is_pinned {
             return Some(gang);

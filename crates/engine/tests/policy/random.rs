@@ -292,6 +292,7 @@ impl Run {
                 );
                 assert_eq!(class(winner).rank, class(loser).rank, "{by} over {victim}");
             }
+            PreemptionRule::Spare => unreachable!("no spare nodes are kept here"),
         }
     }
 }

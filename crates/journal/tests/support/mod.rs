@@ -195,6 +195,7 @@ fn node() -> Node {
         }),
         foreign: DeviceMask::EMPTY,
         spot: None,
+        spare: Spare::No,
         torus: None,
     }
 }

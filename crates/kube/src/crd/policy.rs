@@ -224,6 +224,9 @@ fn settings_file(spec: &SharePolicySpec) -> Map<String, Value> {
     });
     let boost =
         spec.boost.as_ref().map(|boost| without_nulls(json!({"max": boost.max, "longest": boost.longest})));
+    let spares = spec.spares.as_ref().map(|spares| {
+        without_nulls(json!({"nodes": spares.nodes, "level": spares.level, "fill": spares.fill}))
+    });
     let file = without_nulls(json!({
         "preset": spec.preset,
         "wait": spec.wait,
@@ -236,6 +239,7 @@ fn settings_file(spec: &SharePolicySpec) -> Map<String, Value> {
         "reclaim": spec.reclaim,
         "worth": spec.worth,
         "boost": boost,
+        "spares": spares,
     }));
     if let Value::Object(file) = file { file } else { Map::new() }
 }

@@ -88,6 +88,9 @@ pub struct SharePolicySpec {
     /// How far an operator may raise a job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boost: Option<BoostSpec>,
+    /// Nodes that stay free for gangs whose nodes or GPUs fail. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spares: Option<SparesSpec>,
 }
 
 /// A class of priority. A pod's class is that of its priorityClassName.
@@ -127,6 +130,22 @@ pub struct BoostSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32))]
     pub longest: Option<String>,
+}
+
+/// Spare nodes: they stay free for gangs whose nodes or GPUs fail.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SparesSpec {
+    /// Whole nodes in each domain of the level.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub nodes: i32,
+    /// Level of the domains, such as rack. Default: the whole cluster is one domain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub level: Option<String>,
+    /// Whether gangs that take spot nodes may use spare nodes until these are needed. Default: false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fill: Option<bool>,
 }
 
 /// Whether the policy is in force.

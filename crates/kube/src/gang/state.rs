@@ -108,7 +108,7 @@ pub(crate) struct Run {
     pub(crate) stage: Stage,
     /// Pods of it that were not on their way out yet when it was told to stop last.
     pub(crate) staying: usize,
-    /// The engine stops it, if only by advice so far.
+    /// The engine stops it, if only by advice so far, and it does not start again in what is left of its placement.
     pub(crate) is_leaving: bool,
     /// Ranks that exited since: they hold their places no longer.
     pub(crate) freed: BTreeSet<usize>,

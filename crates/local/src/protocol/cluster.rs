@@ -44,6 +44,9 @@ pub struct NodeView {
     /// It may be taken back at short notice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spot: Option<Spot>,
+    /// It is kept for jobs that lose hardware.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_spare: bool,
     /// What is not ok of it and its devices.
     #[serde(default, skip_serializing_if = "NodeHealth::is_ok")]
     pub health: NodeHealth,

@@ -57,6 +57,7 @@ fn is_comparable(gang: &Gang) -> bool {
 fn takes(node: &Node, needs: &Needs) -> bool {
     node.kept.is_nothing()
         && (node.spot.is_none() || needs.takes_spot)
+        && !node.spare.refuses(needs)
         && needs.pools.iter().all(|pool| node.pools.contains(pool))
         && (needs.nodes.is_empty() || needs.nodes.contains(&node.name))
         && !needs.avoid.contains(&node.name)

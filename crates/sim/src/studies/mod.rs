@@ -2,6 +2,7 @@
 //! on. Every study has a default input, `examples/studies/NAME.yaml`.
 
 mod consolidation;
+mod failures;
 mod input;
 mod jobs;
 mod page;
@@ -40,12 +41,13 @@ macro_rules! study {
     };
 }
 
-pub const STUDIES: [Study; 5] = [
+pub const STUDIES: [Study; 6] = [
     study!(topology, "how much faster do jobs run if the scheduler knows the topology"),
     study!(consolidation, "how few GPUs do training and inference need on one cluster"),
     study!(spot, "what does training on spot nodes save"),
     study!(sharing, "how many GPUs do small tenants need on whole GPUs, MIG slices and shares"),
     study!(strict, "should a job wait for near places or start on far ones"),
+    study!(failures, "what do lost nodes cost one large job, and how many spare nodes does it take"),
 ];
 
 /// An input file: what it is called, and its text.

@@ -3,11 +3,11 @@
 use phalanx_model::{
     Advisory, After, Amounts, Array, Boost, Caps, ClassName, Delay, EndOf, Gang, Input, Job, JobId,
     JobUpdate, Needs, NodeSet, Pool, Pools, PreemptMode, Queue, QueueName, QueueOrder, Reclaim, Resource,
-    Settings, Tasks, Timestamp, Topology,
+    Settings, Spares, Tasks, Timestamp, Topology,
 };
 use phalanx_scenario::Script;
 
-use super::named;
+use super::{LEVELS, named};
 use crate::Rng;
 
 const QUEUES_MAX: u64 = 8;
@@ -22,6 +22,9 @@ pub(super) struct Sharing {
     orders: Rng,
     /// Draws the pools of queues, apart from both.
     pools: Rng,
+    /// Draws spare nodes, and the jobs that use them meanwhile.
+    spares: Rng,
+    settings: Settings,
     /// The devices of the cluster when the queues were drawn, in thousandths.
     devices_milli: u64,
     /// The queues as they were last drawn, parents before their children.
@@ -37,8 +40,9 @@ pub(super) enum Act {
 }
 
 impl Sharing {
-    pub(super) const fn new(rng: Rng, orders: Rng, pools: Rng) -> Self {
-        Self { rng, orders, pools, devices_milli: 0, queues: Vec::new(), gone: Vec::new() }
+    pub(super) fn new(rng: Rng, [orders, pools, spares]: [Rng; 3]) -> Self {
+        let settings = Settings::default();
+        Self { rng, orders, pools, spares, settings, devices_milli: 0, queues: Vec::new(), gone: Vec::new() }
     }
 
     /// Settings, and a tree of queues on some devices.
@@ -77,6 +81,13 @@ impl Sharing {
             settings.worth = [("H100".to_owned(), 1_000), ("V100".to_owned(), 400)].into();
         }
         self.draw_presets(&mut settings);
+        let rng = &mut self.spares;
+        settings.spares = rng.chance(40).then(|| Spares {
+            level: rng.pick(&LEVELS).filter(|_| rng.chance(70)).map(|level| named(level)),
+            nodes: u32::try_from(rng.between(1, 2)).unwrap_or(1),
+            is_filled: rng.chance(50),
+        });
+        self.settings = settings.clone();
         settings
     }
 
@@ -197,6 +208,7 @@ impl Sharing {
             plain(job, script, rng);
         }
         let turn = &mut job.turn;
+        turn.takes_spot = self.spares.chance(20);
         turn.class = rng.pick(&CLASSES).filter(|_| rng.chance(75)).map(|class| named::<ClassName>(class));
         turn.held_by = rng.chance(8).then(|| "user".to_owned());
         turn.begins_at = rng.chance(8).then(|| now.plus(rng.below(MINUTE_MS)));
@@ -292,7 +304,9 @@ impl Sharing {
             queue.caps = Caps::default();
         }
         self.gone.clear();
-        self.told()
+        self.settings.spares = None;
+        let settings = Box::new(self.settings.clone());
+        [Input::SettingsConfigured { settings }].into_iter().chain(self.told()).collect()
     }
 
     /// Removes all guarantees.

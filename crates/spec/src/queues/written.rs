@@ -6,7 +6,7 @@ use phalanx_model::{Class, Queue, QueueName, Settings, ShapeQuota};
 
 use super::{
     Account, AmountsFile, BoostFile, ClassFile, Depth, GpuHours, OrderWord, Percent, Preset, QueueEntry,
-    QueueFile, QueueNodesFile, ShapeFile, SharePolicy, SpanFromZero, Weight, Worth,
+    QueueFile, QueueNodesFile, ShapeFile, SharePolicy, SpanFromZero, SparesFile, Weight, Worth,
 };
 use crate::gpus::ModelName;
 use crate::place::At;
@@ -31,6 +31,7 @@ impl QueueFile {
             reclaim: Some(settings.reclaim.into()),
             worth: settings.worth.iter().map(worth).collect(),
             boost: Some(boost(settings)),
+            spares: settings.spares.as_ref().map(SparesFile::of),
             ..Self::default()
         }
     }

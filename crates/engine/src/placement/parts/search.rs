@@ -369,6 +369,7 @@ fn copy_needs(to: &mut Needs, from: &Needs, times: u64) {
     to.within.clone_from(&from.within);
     to.pools.clone_from(&from.pools);
     to.takes_spot = from.takes_spot;
+    to.takes_spare = from.takes_spare;
     to.named.clone_from(&from.named);
     to.named.values_mut().for_each(|amount| *amount = amount.saturating_mul(times));
     to.cpu_milli = from.cpu_milli.saturating_mul(times);

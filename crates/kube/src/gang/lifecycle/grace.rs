@@ -23,7 +23,7 @@ impl Lifecycle {
         let Some(key) = self.jobs.get(&id.job).cloned() else { return };
         let run = self.gangs.get_mut(&key).and_then(|gang| gang.job.as_mut()?.run.as_mut());
         let Some(run) = run.filter(|run| run.attempt == attempt) else { return };
-        run.is_leaving = true;
+        run.is_leaving = cause.is_none_or(StopCause::frees_exited);
         self.free_exited(&key);
         let gang = self.gangs.get(&key);
         let Some((gang, submitted)) = gang.and_then(|gang| Some((gang, gang.job.as_ref()?))) else { return };

@@ -27,7 +27,7 @@ impl Lifecycle {
         let Some(submitted) = gang.job.as_mut() else { return };
         let Some(run) = submitted.run.as_mut().filter(|run| run.attempt == attempt) else { return };
         let is_again = matches!(std::mem::replace(&mut run.stage, Stage::Stopping(why)), Stage::Stopping(_));
-        run.is_leaving = true;
+        run.is_leaving = cause.is_none_or(StopCause::frees_exited);
         let mut going = Vec::new();
         let mut gone = Vec::new();
         let mut stays = None;
