@@ -161,6 +161,12 @@ impl Node {
     pub fn barred_devices(&self) -> DeviceMask {
         self.foreign.union(self.health.closed_devices())
     }
+
+    /// The devices that new gangs may have.
+    #[must_use]
+    pub fn usable_devices(&self) -> DeviceMask {
+        self.machine.device_mask().minus(self.barred_devices())
+    }
 }
 
 /// The foreign use of a node besides devices.

@@ -123,8 +123,7 @@ impl Ledger {
         let Some(at) = self.tree.index_of(&slot.node) else { return false };
         let needs = gang.needs_of(gang.role_of(slot.rank));
         let kind = self.tree.kind(&self.tree.nodes[at]);
-        let barred = node.barred_devices().union(kind.kept_from(needs));
-        let are_well = slot.devices.is_subset_of(node.machine.device_mask().minus(barred));
+        let are_well = slot.devices.is_subset_of(node.usable_devices().minus(kind.kept_from(needs)));
         !kind.refuses(needs) && are_well && !self.is_taken(at, slot.devices)
     }
 
@@ -167,7 +166,7 @@ impl Ledger {
         let found = (0..tree.nodes.len()).filter_map(|at| {
             let like = &tree.nodes[at];
             let node = self.nodes.get(&like.name).filter(|_| !taken.contains(&like.name))?;
-            let is_sound = node.is_open() && node.barred_devices().is_empty();
+            let is_sound = node.is_open() && node.usable_devices() == like.total.devices;
             if !is_sound || !is_equal(like) || !slots.iter().all(|slot| may_hold(like, slot)) {
                 return None;
             }

@@ -51,7 +51,7 @@ impl Ledger {
         let (job, gang, record) = (self.job(id.job)?, self.gang(id)?, self.record(id)?);
         let gang =
             if gang.size > gang.min { Cow::Owned(gang.of_size(gang.min)) } else { Cow::Borrowed(gang) };
-        let gang = if record.lost_hardware {
+        let gang = if record.lost_hardware && self.queues.settings().spares.is_some() {
             let mut gang = gang.into_owned();
             gang.all_needs_mut().for_each(|needs| needs.takes_spare = true);
             Cow::Owned(gang)

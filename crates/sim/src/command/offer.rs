@@ -93,7 +93,10 @@ mod tests {
             offers.iter().filter(|offer| offer.takes_file).map(|offer| offer.verb).collect();
         assert_eq!(takes_file, ["trace", "rerun", "whatif", "replay"]);
         let study = offers.iter().find(|offer| offer.verb == "study").unwrap();
-        assert_eq!(study.names, ["topology", "consolidation", "spot", "sharing", "strict", "all"]);
+        assert_eq!(
+            study.names,
+            ["topology", "consolidation", "spot", "sharing", "strict", "failures", "all"]
+        );
         assert!(offers.iter().all(|offer| !offer.about.is_empty()), "{offers:#?}");
     }
 }
