@@ -96,7 +96,8 @@ fn good() -> Vec<Good> {
             "matchExpressions": [{"key": "stage", "operator": "NotIn", "values": ["test"]}]}});
     let policy = json!({"classes": [{"name": "gold", "rank": 2, "preemptible": false}, {"name": "lead", "rank": 1}],
         "defaultClass": "lead", "halfLife": "1d", "reservations": "all", "holdIdle": "25%", "reclaim": "guarantee",
-        "worth": {"A100": "0.4"}, "boost": {"max": 5, "longest": "2h"}});
+        "worth": {"A100": "0.4"}, "boost": {"max": 5, "longest": "2h"},
+        "spares": {"nodes": 2, "level": "leaf", "fill": true}});
     let machine = json!({"shape": "8-gpus", "origin": "Found", "cpuMilli": 96_000, "memoryBytes": 1_i64 << 40,
         "devices": [{"name": "GPU0", "model": "H100", "numa": 0}, {"name": "GPU1", "model": "H100", "numa": 1}],
         "nics": [{"name": "mlx5_0", "bytesPerS": 50_000_000_000_i64}],
@@ -175,6 +176,7 @@ fn bad() -> Vec<Bad> {
         ),
         ("SharePolicy", "default", json!({"reservations": "some"}), "reservations are a number"),
         ("SharePolicy", "default", json!({"reclaim": "all"}), "should match"),
+        ("SharePolicy", "default", json!({"spares": {"nodes": 0}}), "greater than or equal to 1"),
         ("Fabric", "other", json!({"preset": "auto"}), "one Fabric, named default"),
         ("Fabric", "default", json!({"preset": "moon"}), "supported values"),
         ("Fabric", "default", json!({}), "give one of preset"),

@@ -1,12 +1,16 @@
 //! Gangs whose nodes are drained, are lost, or turn their pods away.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use phalanx_kube::crd;
 use serde_json::{Value, json};
 
 use crate::support::record::Record;
 use crate::support::{Cluster, JOBS, PODS, Seat, Times, assert_disjoint, job, pod};
 
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const POLICIES: &str = "/apis/phalanx.dev/v1alpha1/sharepolicies";
 const NODES: &str = "/api/v1/nodes";
 const NEVER: &str = "controlplane.phalanx.dev/never-ready";
 const STOPS: &str = "controlplane.phalanx.dev/stop-after";
@@ -55,6 +59,43 @@ fn a_node_is_drained_and_its_gang_runs_elsewhere_as_a_whole() {
     assert!(cluster.failures("ring") <= 1, "the one that was evicted");
     assert_eq!(cluster.api().get(&format!("{JOBS}/ring")).unwrap()["spec"]["suspend"], false);
     record.judge(Duration::from_secs(Times::default().vacant_s) + phalanx_kube::world::ANSWER);
+}
+
+/// A node that no pod gets, until a gang loses one of its own. The gang had been placed anew, on other nodes than before.
+#[test]
+fn a_spare_node_is_kept_for_a_gang_that_loses_a_node_and_its_other_nodes_stay() {
+    let mut cluster = Cluster::of(4);
+    for (_, document) in crd::documents().unwrap() {
+        cluster.api().post_yaml(CRDS, &document).unwrap();
+    }
+    let policy = json!({
+        "apiVersion": "phalanx.dev/v1alpha1", "kind": "SharePolicy", "metadata": { "name": "default" },
+        "spec": { "spares": { "nodes": 1 } },
+    });
+    cluster.until("a policy", |cluster| cluster.api().post(POLICIES, &policy).ok());
+    cluster.schedule(0);
+    cluster.create(JOBS, &ring());
+    let nodes =
+        |seats: &[Seat]| -> BTreeSet<String> { seats.iter().filter_map(|seat| seat.node.clone()).collect() };
+    let before = cluster.until_runs("ring", 3);
+    cluster.create(PODS, &pod("small", 1));
+    cluster.until_explained("small", "");
+    assert!(
+        cluster.seats().iter().any(|seat| seat.name == "small" && seat.node.is_none()),
+        "a node is idle, and kept"
+    );
+    cluster.api().delete(&format!("{PODS}/small?gracePeriodSeconds=0")).unwrap();
+    cluster.until("it is gone", |cluster| {
+        (!cluster.seats().iter().any(|seat| seat.name == "small")).then_some(())
+    });
+
+    let (node, lost) = (before[1].node.clone().unwrap(), before[1].name.clone());
+    cluster.api().patch(&format!("{NODES}/{node}"), &json!({ "spec": { "unschedulable": true } })).unwrap();
+    let eviction = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": lost } });
+    cluster.create(&format!("{PODS}/{lost}/eviction"), &eviction);
+    let there = until_elsewhere(&cluster, &node);
+    assert_disjoint(&there);
+    assert!(nodes(&before).difference(&nodes(&there)).eq([&node]), "{before:?} {there:?}");
 }
 
 /// Conditions that administrators set from Kubernetes 1.37 on. A pod that was evicted went back to the node.

@@ -158,16 +158,18 @@ impl Ledger {
                 && (needs.nodes.is_empty() || needs.nodes.contains(&like.name))
                 && !needs.avoid.contains(&like.name)
         };
+        let kinds: Vec<bool> =
+            tree.kinds.iter().map(|kind| kind.has_same_hardware(tree.kind(lost))).collect();
         let is_equal = |like: &TreeNode| {
-            tree.kind(like).has_same_hardware(tree.kind(lost))
+            kinds.get(usize::from(like.kind)).copied().unwrap_or_default()
                 && like.total.cpu_milli >= lost.total.cpu_milli
                 && like.total.memory_bytes >= lost.total.memory_bytes
         };
         let found = (0..tree.nodes.len()).filter_map(|at| {
-            let like = &tree.nodes[at];
-            let node = self.nodes.get(&like.name).filter(|_| !taken.contains(&like.name))?;
+            let like = tree.nodes.get(at).filter(|like| is_equal(like) && !taken.contains(&like.name))?;
+            let node = self.nodes.get(&like.name)?;
             let is_sound = node.is_open() && node.usable_devices() == like.total.devices;
-            if !is_sound || !is_equal(like) || !slots.iter().all(|slot| may_hold(like, slot)) {
+            if !is_sound || !slots.iter().all(|slot| may_hold(like, slot)) {
                 return None;
             }
             let leaving = self.leaving_from(at)?;
