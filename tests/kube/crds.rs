@@ -97,7 +97,7 @@ fn good() -> Vec<Good> {
     let policy = json!({"classes": [{"name": "gold", "rank": 2, "preemptible": false}, {"name": "lead", "rank": 1}],
         "defaultClass": "lead", "halfLife": "1d", "reservations": "all", "holdIdle": "25%", "reclaim": "guarantee",
         "worth": {"A100": "0.4"}, "boost": {"max": 5, "longest": "2h"},
-        "spares": {"nodes": 2, "level": "leaf", "fill": true}});
+        "spares": {"nodes": 2, "level": "leaf"}});
     let machine = json!({"shape": "8-gpus", "origin": "Found", "cpuMilli": 96_000, "memoryBytes": 1_i64 << 40,
         "devices": [{"name": "GPU0", "model": "H100", "numa": 0}, {"name": "GPU1", "model": "H100", "numa": 1}],
         "nics": [{"name": "mlx5_0", "bytesPerS": 50_000_000_000_i64}],

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use phalanx_model::{
-    Change, DeviceMask, Exit, FailureClass, GangId, Grade, Health, Input, JobId, MemberId, NodeName,
-    Rejection, Settings, Spare, Spares, StopCause,
+    Change, DeviceMask, Exit, FailureClass, GangId, Grade, Health, Input, JobId, MemberId, NodeName, Rule,
+    Settings, Spare, Spares, StopCause, Unblock,
 };
 use phalanx_testkit::{GangBuilder, JobBuilder, Watched, gang, job, levels, node};
 
@@ -224,18 +224,17 @@ fn so_many_whole_nodes_of_each_rack_stay_free() {
     assert_eq!(spares(&watched), [""; 0]);
 }
 
+/// Which nodes are spare changes, and so may the setting: the job is not refused for good.
 #[test]
-fn a_job_that_would_need_spare_nodes_is_refused() {
+fn a_job_that_would_need_spare_nodes_waits_and_hears_why() {
     let mut watched = racks(4);
-    watched.step(&[keep(Some("rack"), 1, false)]);
-    let out = watched.step(&[submit(train(1, 4))]);
-    let why = out.changes.iter().find_map(|change| match change {
-        Change::JobRejected { why: Rejection::LargerThanCluster { largest, where_, .. }, .. } => {
-            Some((*largest, where_.clone()))
-        }
-        _ => None,
-    });
-    assert_eq!(why, Some((3, "inside one rack (cluster/a); other nodes are kept as spare nodes".to_owned())));
+    watched.step(&[keep(Some("rack"), 1, false), submit(train(1, 4)), submit(train(2, 5))]);
+    assert_eq!(word(&watched, 1), "pending");
+    assert!(watched.engine.gang(id(2)).is_none(), "no rack has five nodes");
+    let report = watched.engine.explain(id(1)).unwrap();
+    assert!(report.unblock.contains(&Unblock::Without { rule: Rule::Spares }), "{report:?}");
+    watched.step(&[Input::SettingsConfigured { settings: Box::default() }]);
+    assert_eq!(word(&watched, 1), "starting");
 }
 
 #[test]

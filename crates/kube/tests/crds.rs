@@ -189,6 +189,7 @@ fn queues_become_the_tree_of_the_engine() {
             "classes": [{"name": "gold", "rank": 2, "preemptible": false}, {"name": "lead", "rank": 1, "minRun": "5m"}],
             "defaultClass": "lead", "halfLife": "1d", "ageing": "30m", "reservations": "all", "holdIdle": "25%",
             "reclaim": "guarantee", "worth": {"A100": "0.4"}, "boost": {"max": 5, "longest": "2h"},
+            "spares": {"nodes": 2, "level": "leaf"},
         },
     }))
     .unwrap();
@@ -215,6 +216,7 @@ hold_idle: 25%
 reclaim: guarantee
 worth: {A100: 0.4}
 boost: {max: 5, longest: 2h}
+spares: {nodes: 2, level: leaf}
 ";
     let file = phalanx_spec::QueueFile::from_yaml(text, "queues.yaml").unwrap().into_policy().unwrap();
     assert_eq!(outcome.policy, file);

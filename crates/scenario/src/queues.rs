@@ -272,19 +272,6 @@ fn pools(word: Word<'_>, words: &Words<'_>) -> Result<Pools, ScenarioError> {
 }
 
 /// `leaf:2x32`: two leaves with 32 nodes each.
-/// `rack:2`, or `rack:2:filled`.
-fn spares(word: Word<'_>, words: &Words<'_>) -> Result<Spares, ScenarioError> {
-    let (level, nodes) = pair(word, "a level and its spare nodes such as rack:2", words)?;
-    let (count, is_filled) = match nodes.text.strip_suffix(":filled") {
-        Some(count) => (count, true),
-        None => (nodes.text, false),
-    };
-    let bad =
-        || words.error(nodes, format!("expected a number such as 2 or 2:filled, and found {:?}", nodes.text));
-    let nodes = count.parse().map_err(|_| bad())?;
-    Ok(Spares { level: Some(words.name::<LevelName>(level)?), nodes, is_filled })
-}
-
 fn shape(word: Word<'_>, words: &Words<'_>) -> Result<ShapeQuota, ScenarioError> {
     let (level, sides) = pair(word, "a shape such as leaf:2x32", words)?;
     let bad = || {
@@ -296,4 +283,17 @@ fn shape(word: Word<'_>, words: &Words<'_>) -> Result<ShapeQuota, ScenarioError>
     let (count, nodes) = sides.text.split_once('x').ok_or_else(bad)?;
     let number = |text: &str| text.parse().map_err(|_| bad());
     Ok(ShapeQuota { level: words.name::<LevelName>(level)?, count: number(count)?, nodes: number(nodes)? })
+}
+
+/// `rack:2`, or `rack:2:filled`.
+fn spares(word: Word<'_>, words: &Words<'_>) -> Result<Spares, ScenarioError> {
+    let (level, nodes) = pair(word, "a level and its spare nodes such as rack:2", words)?;
+    let (count, is_filled) = match nodes.text.strip_suffix(":filled") {
+        Some(count) => (count, true),
+        None => (nodes.text, false),
+    };
+    let bad =
+        || words.error(nodes, format!("expected a number such as 2 or 2:filled, and found {:?}", nodes.text));
+    let nodes = count.parse().ok().filter(|nodes| *nodes > 0).ok_or_else(bad)?;
+    Ok(Spares { level: Some(words.name::<LevelName>(level)?), nodes, is_filled })
 }

@@ -7,7 +7,7 @@ use phalanx_model::report::show_path;
 use phalanx_model::show::count;
 use phalanx_model::{
     Admin, Change, Confidence, DeviceMask, DevicePart, Ending, Estimate, GangId, GangRecord, Job, JobId,
-    LikelyStart, Node, NodeName, Order, Phase, Placement, Preemption, Reason, Report, Signal, Slot,
+    LikelyStart, Node, NodeName, Order, Phase, Placement, Preemption, Reason, Report, Rule, Signal, Slot,
     StopCause, StopStage, Timestamp, Unblock,
 };
 use phalanx_spec::quantity::{format_duration_ns, format_milli};
@@ -326,6 +326,7 @@ fn unblock_words(unblock: &Unblock, names: &Names) -> String {
                 .map_or(String::new(), |t| format!(" at {}.{}x", (t + 50) / 1_000, (t + 50) / 100 % 10));
             format!("fits now inside one {level} ({domain}{times})")
         }
+        Unblock::Without { rule: Rule::Spares } => "fits now on spare nodes".to_owned(),
         Unblock::Without { rule } => format!("fits now without {rule}"),
         Unblock::StartFarther { nodes } => {
             format!("starts now on {} with `topology: anywhere`", count(u64::from(*nodes), "node"))

@@ -105,7 +105,7 @@ pub fn swarm(seed: u64) -> SwarmReport {
 #[must_use]
 pub fn recorded_swarm(seed: u64, case: &mut Case) -> SwarmReport {
     let stream = |bits| Rng::new(seed.rotate_left(bits));
-    let drawn = || Sharing::new(stream(32), [stream(8), stream(56), stream(16)]);
+    let drawn = || Sharing::new(stream(32), [stream(8), stream(56), stream(12)]);
     let sharing = (!seed.is_multiple_of(3)).then(drawn);
     run(seed, Some(Rng::new(!seed)), sharing, case)
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use phalanx_model::{Caps, ClassName, Queue, QueueName, Reclaim, Resource, Settings, ShapeQuota};
+use phalanx_model::{Caps, ClassName, Queue, QueueName, Reclaim, Resource, Settings, ShapeQuota, Spares};
 use phalanx_spec::queues::{DEPTH_MAX, QUEUES_MAX};
 use phalanx_spec::{QueueFile, SharePolicy, SpecError};
 use proptest::prelude::*;
@@ -51,6 +51,7 @@ hold_idle: 12.5%
 reclaim: guarantee
 worth: {H100: 1, A100: 0.4}
 boost: {max: 10, longest: 1d}
+spares: {level: rack, nodes: 2, fill: true}
 ";
 
 #[test]
@@ -101,6 +102,8 @@ fn every_field_reaches_the_policy() {
     assert_eq!(settings.reclaim, Reclaim::Guarantee);
     assert_eq!((settings.worth_of("NVIDIA A100-SXM4-80GB"), settings.worth_of("NVIDIA H100")), (400, 1_000));
     assert_eq!((settings.boost_max, settings.boost_max_ms), (10, 86_400_000));
+    let level = Some("rack".to_owned().try_into().unwrap());
+    assert_eq!(settings.spares, Some(Spares { level, nodes: 2, is_filled: true }));
 }
 
 #[test]

@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
 use phalanx_local::protocol::{JobView, WhyView};
-use phalanx_model::{Confidence, Estimate, GangId, JobId, LikelyStart, Reason, Report, Timestamp, Unblock};
+use phalanx_model::{
+    Confidence, Estimate, GangId, JobId, LikelyStart, Reason, Report, Rule, Timestamp, Unblock,
+};
 
 use super::placed::{self, Fleet};
 use super::table::{Grid, cell};
@@ -194,6 +196,10 @@ fn way_out(page: &Page, job: JobId, unblock: &Unblock, names: &Names) -> String 
                 "it may spread over one {level}: it starts now in {domain}{} (`--topology {level}`)",
                 times.unwrap_or_default()
             )
+        }
+        Unblock::Without { rule: Rule::Spares } => {
+            "it may use spare nodes, which are kept for jobs that lose hardware (`spares` of the queue file): it fits there now"
+                .to_owned()
         }
         Unblock::Without { rule } => format!("it does without {rule}: it fits now"),
         Unblock::StartFarther { nodes } => format!(

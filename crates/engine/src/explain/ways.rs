@@ -7,7 +7,7 @@ use phalanx_model::{DeviceMask, Gang, GangId, Needs, Node, NodeName, Rule, Unblo
 
 use crate::cluster::{Free, LevelAt};
 use crate::ledger::Ledger;
-use crate::placement::{Ceiling, Search, domain_of_picks};
+use crate::placement::{Ceiling, Search, domain_of_picks, with_spares};
 
 /// The nearest level outwards of `from` at which the gang starts now, the domain, and how much longer its collective
 /// takes there than at the requested level.
@@ -38,9 +38,7 @@ pub(super) fn without(ledger: &Ledger, gang: &Gang) -> Vec<Unblock> {
     let fits = |easier: &Gang| search.place(tree, ledger.space(), easier, ceiling).is_some();
     let mut easier = easier(gang);
     if ledger.queues().settings().spares.is_some() {
-        let mut takes = gang.clone();
-        takes.all_needs_mut().for_each(|needs| needs.takes_spare = true);
-        easier.push((Rule::Spares, takes));
+        easier.push((Rule::Spares, with_spares(gang)));
     }
     let mut fits = fits;
     easier.retain(|(_, gang)| fits(gang));

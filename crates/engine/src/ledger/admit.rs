@@ -10,7 +10,7 @@ use phalanx_model::{
 
 use super::Ledger;
 use crate::cluster::{LevelAt, Tree};
-use crate::placement::{best_fit, check_grid, refused_part, refused_slice};
+use crate::placement::{best_fit, check_grid, refused_part, refused_slice, with_spares};
 
 /// Longest lead, grace and start deadline: every gang that holds devices must be stoppable. One day.
 const STOP_MS_MAX: u64 = 24 * 3600 * 1000;
@@ -506,6 +506,9 @@ fn check_segments(
 /// Rejects a gang that even the empty cluster could not hold, with the largest size that the cluster could.
 fn admit_size(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
     let tree = ledger.tree();
+    // Which nodes are spare, and how many are kept, changes: a gang that needs some of them waits.
+    let keeps_spares = ledger.queues().settings().spares.is_some();
+    let gang = if keeps_spares { &with_spares(gang) } else { gang };
     let required = tree.level_of_required(gang);
     let empty = ledger.hardware().empty_opened;
     // Measured without the gang's own size as a cap, so that "the largest" is the largest of the cluster.
@@ -523,13 +526,7 @@ fn admit_size(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
         spare(&mut easier);
         best_fit(tree, empty, &easier, required).fits >= gang.size
     };
-    let keeps_spares = ledger.queues().settings().spares.is_some();
     let short = match &gang.needs {
-        _ if keeps_spares
-            && fits_without(|g| g.all_needs_mut().for_each(|needs| needs.takes_spare = true)) =>
-        {
-            "; other nodes are kept as spare nodes"
-        }
         n if n.is_pooled() && fits_without(|g| g.all_needs_mut().for_each(Needs::forget_pools)) => {
             if !n.nodes.is_empty() && fits_without(|g| g.needs.nodes.clear()) {
                 "; too few of its required nodes are in one pool of its queue"

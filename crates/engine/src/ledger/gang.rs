@@ -246,8 +246,6 @@ impl Ledger {
             StopCause::Preempted(preemption) => self.left_for_another(gang, preemption, out),
             StopCause::Failure { class, rank, code, detail } => match self.count_failure(gang, class) {
                 Some(pause_ms) => {
-                    // A node that failed is no reason to start later elsewhere.
-                    let pause_ms = if class == FailureClass::Node { 0 } else { pause_ms };
                     let not_before = self.now.plus(pause_ms);
                     self.wait_again(gang, not_before, out);
                 }

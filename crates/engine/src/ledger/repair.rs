@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
     Change, DeviceMask, Gang, GangId, GangRecord, Job, JobId, NodeName, Outcome, Phase, Placement,
-    Preemption, PreemptionRule, Reserved, Slot, Spare,
+    Preemption, PreemptionRule, Reason, Reserved, Slot, Spare,
 };
 
 use super::Ledger;
 use super::calendar::stop_ms;
 use crate::cluster::Pick;
 use crate::cluster::tree::TreeNode;
-use crate::placement::level_of;
+use crate::placement::{level_of, with_spares};
 
 /// What a gang is to have in place of what it lost.
 struct Repaired {
@@ -63,6 +63,9 @@ impl Ledger {
         if let Some(record) = self.record_mut(id) {
             record.reserved = Some(reserved);
         }
+        // The node failed, and not the gang: it need not wait.
+        self.write_phase(id, Phase::Pending { not_before: now });
+        self.retime(id);
         self.release_overlapping(id, out);
         self.book_reservation(id);
         self.claim_again(id);
@@ -81,11 +84,15 @@ impl Ledger {
         let is_pinned = record.checkpointed_at.is_some() && !record.pinned.is_empty();
         // What lies on a torus is a box of it, whose chips are not exchanged one by one.
         let is_box = gang.topology.slice.is_some();
-        if is_pinned || is_box || entry.admitted.is_some() || self.kept_back(id).is_some() {
+        let is_kept_back = match self.kept_back(id) {
+            // That of a service hides whether the replica is wanted at all.
+            Some(Reason::BackOff { .. }) => entry.job.turn.service.is_some(),
+            reason => reason.is_some(),
+        };
+        if is_pinned || is_box || entry.admitted.is_some() || is_kept_back {
             return None;
         }
-        let mut gang = gang.clone();
-        gang.all_needs_mut().for_each(|needs| needs.takes_spare = true);
+        let gang = with_spares(gang);
         let mut by_node: BTreeMap<&NodeName, Vec<&Slot>> = BTreeMap::new();
         before.slots.iter().for_each(|slot| by_node.entry(&slot.node).or_default().push(slot));
         // Members that share a node stay together.

@@ -8,6 +8,7 @@ use phalanx_model::{
 };
 
 use super::Ledger;
+use crate::placement::with_spares;
 use crate::queueing::{OrderKey, QueueAt, RequestKey, longest_ms};
 
 impl Ledger {
@@ -52,9 +53,7 @@ impl Ledger {
         let gang =
             if gang.size > gang.min { Cow::Owned(gang.of_size(gang.min)) } else { Cow::Borrowed(gang) };
         let gang = if record.lost_hardware && self.queues.settings().spares.is_some() {
-            let mut gang = gang.into_owned();
-            gang.all_needs_mut().for_each(|needs| needs.takes_spare = true);
-            Cow::Owned(gang)
+            Cow::Owned(with_spares(&gang))
         } else {
             gang
         };

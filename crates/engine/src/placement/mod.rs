@@ -23,4 +23,4 @@ pub(crate) use search::{
     Ceiling, LEVELS_MAX, Search, Sort, best_fit, domain_of_picks, level_of, place, placement,
 };
 pub(crate) use slices::refused as refused_slice;
-pub(crate) use verdict::{Verdict, shortfall, verdict, waits_for_capacity};
+pub(crate) use verdict::{Verdict, shortfall, verdict, waits_for_capacity, with_spares};

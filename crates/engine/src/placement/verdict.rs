@@ -89,7 +89,10 @@ pub(crate) fn shortfall(hardware: Hardware<'_>, free: &Space, gang: &Gang) -> Re
         if might && !nodes.is_empty() {
             return Reason::NodeNotAvailable { nodes };
         }
-        return Reason::BadConstraints { asked, largest: all };
+        // Too large only for what is not kept as spare nodes, it waits for room like others.
+        if best_fit(tree, hardware.empty_opened, &with_spares(gang), required).fits < asked {
+            return Reason::BadConstraints { asked, largest: all };
+        }
     }
     let best = best_fit(tree, free, gang, required);
     if best.fits >= asked {
@@ -120,4 +123,11 @@ pub(crate) fn shortfall(hardware: Hardware<'_>, free: &Space, gang: &Gang) -> Re
         }
         _ => Reason::Resources { asked, fits: in_all, segments },
     }
+}
+
+/// The gang if spare nodes were for it.
+pub(crate) fn with_spares(gang: &Gang) -> Gang {
+    let mut gang = gang.clone();
+    gang.all_needs_mut().for_each(|needs| needs.takes_spare = true);
+    gang
 }

@@ -224,9 +224,10 @@ fn settings_file(spec: &SharePolicySpec) -> Map<String, Value> {
     });
     let boost =
         spec.boost.as_ref().map(|boost| without_nulls(json!({"max": boost.max, "longest": boost.longest})));
-    let spares = spec.spares.as_ref().map(|spares| {
-        without_nulls(json!({"nodes": spares.nodes, "level": spares.level, "fill": spares.fill}))
-    });
+    let spares = spec
+        .spares
+        .as_ref()
+        .map(|spares| without_nulls(json!({"nodes": spares.nodes, "level": spares.level})));
     let file = without_nulls(json!({
         "preset": spec.preset,
         "wait": spec.wait,

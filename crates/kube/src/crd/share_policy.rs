@@ -143,9 +143,6 @@ pub struct SparesSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub level: Option<String>,
-    /// Whether gangs that take spot nodes may use spare nodes until these are needed. Default: false.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fill: Option<bool>,
 }
 
 /// Whether the policy is in force.

@@ -68,8 +68,8 @@ pub(super) fn page(source: &Source<'_>, around: &mut dyn Around) -> Result<Page,
         "saves every, min",
         "ETTR, %",
         "by formula, %",
-        "nodes lost",
-        "waited for each, min",
+        "restarts",
+        "waited before each, min",
     ];
     let mut table = Table::new("", &columns);
     let mut best: Option<(u32, u64, f64)> = None;
@@ -112,9 +112,9 @@ pub(super) fn page(source: &Source<'_>, around: &mut dyn Around) -> Result<Page,
                    GPUs (ByteRobust, SOSP 2025)."
             .to_owned(),
         basis: "The engine places all jobs, first come first served; only the spare nodes differ. A node is lost and back after \
-                exponential times, the same under every setting. A loss is seen at once. ETTR is the time that the job would take \
+                exponential times, the same under every setting. A loss is seen at once. Other jobs come for twice as long as the job would take. ETTR is the time that the job would take \
                 without losses and checkpoints, over the time from its submission to its end. The formula knows no waiting: 1 - \
-                cost / interval - interval / 2M - restart / M, with M the mean time between losses of a node of the job."
+                cost / interval - interval / 2M - restart / M, with M the mean time between losses of a node of the job, and restart the start and the restore."
             .to_owned(),
         tables: vec![table],
         findings: vec![
@@ -212,9 +212,12 @@ impl Failures {
         let replay = Replay { cluster: machines, jobs: &jobs, progress, settings, node_events };
         let outcome = replay.run(scheduler.as_mut())?;
         let large = outcome.jobs.first().ok_or_else(|| source.wrong("job: it did not run"))?;
-        let took_ms = large.completion_ms().ok_or_else(|| {
-            source.wrong("job: it does not end within ten times its run; raise `mtbf` or lower `job.run`")
-        })?;
+        let took_ms = large.completion_ms().ok_or_else(|| source.wrong("job: it never ends"))?;
+        if took_ms > end_ms {
+            return Err(source.wrong(
+                "job: it does not end within ten times its run; raise `mtbf` or `spares`, or lower `job.run`",
+            ));
+        }
         Ok(Figures {
             ettr_percent: percent(self.job.run.0 as f64, took_ms as f64),
             losses: f64::from(large.starts.saturating_sub(1)),
