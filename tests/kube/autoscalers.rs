@@ -4,7 +4,7 @@ use phalanx_controlplane::Fleet;
 use serde_json::{Value, json};
 
 use crate::queues::{self, QUEUES};
-use crate::support::{Cluster, JOBS, PODS, job};
+use crate::support::{Cluster, DEFINITIONS, JOBS, PODS, job};
 
 pub(crate) const CLASS: &str = "best-effort-atomic-scale-up.autoscaling.x-k8s.io";
 const REQUESTS: &str = "/apis/autoscaling.x-k8s.io/v1/namespaces/default/provisioningrequests";
@@ -41,7 +41,7 @@ fn define(cluster: &Cluster) {
                     "properties": { "spec": spec, "status": status } } } }],
         },
     });
-    cluster.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd);
+    cluster.create(DEFINITIONS, &crd);
     cluster.until("requests that are served", |cluster| cluster.api().get(REQUESTS).ok());
 }
 

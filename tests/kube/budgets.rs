@@ -3,14 +3,12 @@
 use std::time::Duration;
 
 use phalanx_controlplane::Fleet;
-use phalanx_kube::crd;
 use serde_json::{Value, json};
 
+use crate::queues;
 use crate::support::groups::{member, pod_group};
 use crate::support::{Cluster, PODS, pod};
 
-const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-const POLICIES: &str = "/apis/phalanx.dev/v1alpha1/sharepolicies";
 const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
 
 fn classes(cluster: &Cluster) {
@@ -130,14 +128,11 @@ fn logged(cluster: &Cluster, gang: &str) -> Vec<String> {
 #[test]
 fn pods_that_make_way_are_told_when_sigterm_comes_and_then_have_no_longer_than_the_class_allows() {
     let mut cluster = Cluster::of(1);
-    for (_, document) in crd::documents().unwrap() {
-        cluster.api().post_yaml(CRDS, &document).unwrap();
-    }
-    let policy = json!({
-        "apiVersion": "phalanx.dev/v1alpha1", "kind": "SharePolicy", "metadata": { "name": "default" },
-        "spec": { "classes": [{ "name": "high", "rank": 1_000, "graceMax": "10s" }], "defaultClass": "high" },
-    });
-    cluster.until("a policy", |cluster| cluster.api().post(POLICIES, &policy).ok());
+    queues::define(&cluster);
+    queues::share(
+        &cluster,
+        &json!({ "classes": [{ "name": "high", "rank": 1_000, "graceMax": "10s" }], "defaultClass": "high" }),
+    );
     classes(&cluster);
     cluster.schedule(0);
     let mut group_of_low = pod_group("low", 2);

@@ -7,7 +7,8 @@ use phalanx_controlplane::{Api, ControlPlane, Options};
 use phalanx_kube::crd;
 use serde_json::{Value, json};
 
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+use crate::support::DEFINITIONS;
+
 const RESOURCES: &str = "/apis/phalanx.dev/v1alpha1";
 /// Far beyond what it takes.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -14,7 +14,7 @@ use crate::manifests::create;
 use crate::support::audit::{Audit, Need, needs};
 use crate::support::groups::pod_group;
 use crate::support::role::{NAMESPACE, SCHEDULER, USER, read, until_may};
-use crate::support::{Cluster, JOBS, PODS, job, pod};
+use crate::support::{Cluster, DEFINITIONS, JOBS, PODS, job, pod};
 use crate::volcano::{VolcanoJob, until_phase};
 use crate::volumes::{CLAIMS, CLASSES, VOLUMES, claim, class, mounts, volume};
 
@@ -184,7 +184,7 @@ fn create_foreign_kinds(cluster: &Cluster) {
                     {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
             },
         });
-        cluster.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd);
+        cluster.create(DEFINITIONS, &crd);
         cluster.until(plural, |cluster| cluster.api().get(&format!("/apis/{group}/v1/{plural}")).ok());
     }
 }

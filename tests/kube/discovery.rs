@@ -1,12 +1,10 @@
 //! Kinds that are served only after the scheduler began.
 
-use phalanx_kube::crd;
 use serde_json::json;
 
-use crate::queues::QUEUES;
-use crate::support::{Cluster, PODS, pod};
+use crate::queues::{self, QUEUES};
+use crate::support::{Cluster, DEFINITIONS, PODS, pod};
 
-const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const GROUPS: &str = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups";
 
 /// Of the coscheduling plugin, as far as it says what a gang is.
@@ -36,13 +34,9 @@ fn kinds_and_queues_that_are_installed_later_are_found_without_a_restart() {
     let mut cluster = Cluster::of(1);
     let scheduler = cluster.schedule(0);
     cluster.until("a leader", |cluster| cluster.log().contains("leads").then_some(()));
-    cluster.create(CRDS, &coscheduling());
-    for (_, document) in crd::documents().unwrap() {
-        cluster.api().post_yaml(CRDS, &document).unwrap();
-    }
-    cluster.until("kinds that are served", |cluster| {
-        cluster.api().get(QUEUES).ok().and(cluster.api().get(GROUPS).ok())
-    });
+    cluster.create(DEFINITIONS, &coscheduling());
+    queues::define(&cluster);
+    cluster.until("groups that are served", |cluster| cluster.api().get(GROUPS).ok());
     let group = json!({
         "apiVersion": "scheduling.x-k8s.io/v1alpha1",
         "kind": "PodGroup",

@@ -12,6 +12,8 @@ use phalanx_sim::Rng;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::support::PODS;
+
 const SEED: u64 = 20_261_122;
 /// Each of them on a node, with a driver and a class of its own, so that none meets another.
 const CASES: usize = 120;
@@ -20,7 +22,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 const RESOURCE: &str = "/apis/resource.k8s.io/v1";
 const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
-const PODS: &str = "/api/v1/namespaces/default/pods";
 
 fn driver(case: usize) -> String {
     format!("d{case}.example.com")

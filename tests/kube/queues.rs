@@ -9,23 +9,31 @@ use phalanx_model::{GangRecord, Input, QueueName, Snapshot};
 use phalanx_sim::ahead::ahead;
 use serde_json::json;
 
-use crate::support::{Cluster, JOBS, PODS, assert_disjoint, job, pod};
+use crate::support::{Cluster, DEFINITIONS, JOBS, PODS, assert_disjoint, job, pod};
 
 pub(crate) const QUEUES: &str = "/apis/phalanx.dev/v1alpha1/queues";
 
 /// Has our resources served.
 pub(crate) fn define(cluster: &Cluster) {
     for (_, document) in crd::documents().unwrap() {
-        cluster
-            .api()
-            .post_yaml("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &document)
-            .unwrap();
+        cluster.api().post_yaml(DEFINITIONS, &document).unwrap();
     }
     for definition in crd::all() {
         let plural = definition.spec.names.plural;
         let path = format!("/apis/phalanx.dev/v1alpha1/{plural}");
         cluster.until(&format!("{plural} that are served"), |cluster| cluster.api().get(&path).ok());
     }
+}
+
+/// Shares the cluster by this policy.
+pub(crate) fn share(cluster: &Cluster, spec: &serde_json::Value) {
+    let policy = json!({
+        "apiVersion": "phalanx.dev/v1alpha1",
+        "kind": "SharePolicy",
+        "metadata": { "name": "default" },
+        "spec": spec,
+    });
+    cluster.create("/apis/phalanx.dev/v1alpha1/sharepolicies", &policy);
 }
 
 fn in_queue(mut job: serde_json::Value, queue: &str) -> serde_json::Value {

@@ -3,15 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use phalanx_kube::crd;
 use serde_json::{Value, json};
 
+use crate::queues;
 use crate::support::record::Record;
-use crate::support::{Cluster, JOBS, PODS, Seat, Times, assert_disjoint, job, pod};
+use crate::support::{Cluster, JOBS, NODES, PODS, Seat, Times, assert_disjoint, job, pod};
 
-const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-const POLICIES: &str = "/apis/phalanx.dev/v1alpha1/sharepolicies";
-const NODES: &str = "/api/v1/nodes";
 const NEVER: &str = "controlplane.phalanx.dev/never-ready";
 const STOPS: &str = "controlplane.phalanx.dev/stop-after";
 
@@ -65,14 +62,8 @@ fn a_node_is_drained_and_its_gang_runs_elsewhere_as_a_whole() {
 #[test]
 fn a_spare_node_is_kept_for_a_gang_that_loses_a_node_and_its_other_nodes_stay() {
     let mut cluster = Cluster::of(4);
-    for (_, document) in crd::documents().unwrap() {
-        cluster.api().post_yaml(CRDS, &document).unwrap();
-    }
-    let policy = json!({
-        "apiVersion": "phalanx.dev/v1alpha1", "kind": "SharePolicy", "metadata": { "name": "default" },
-        "spec": { "spares": { "nodes": 1 } },
-    });
-    cluster.until("a policy", |cluster| cluster.api().post(POLICIES, &policy).ok());
+    queues::define(&cluster);
+    queues::share(&cluster, &json!({ "spares": { "nodes": 1 } }));
     cluster.schedule(0);
     cluster.create(JOBS, &ring());
     let nodes =

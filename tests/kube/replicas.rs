@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use phalanx_controlplane::{Fleet, GPU};
 use serde_json::{Value, json};
 
-use crate::support::{Cluster, JOBS, PODS, job, options, pod};
+use crate::support::{Cluster, JOBS, NODES, PODS, job, options, pod};
 
 const SHARED: &str = "nvidia.com/gpu.shared";
-const NODES: &str = "/api/v1/nodes";
 
 fn labels(of: &[(&str, &str)]) -> Vec<(String, String)> {
     of.iter().map(|(key, value)| (format!("nvidia.com/{key}"), (*value).to_owned())).collect()

@@ -12,9 +12,8 @@ use crate::health::unwatched;
 use crate::support::audit::Audit;
 use crate::support::front::{Fault, Front};
 use crate::support::groups::pod_group;
-use crate::support::{Cluster, JOBS, PODS, Times, assert_disjoint, job, options, pod, role};
+use crate::support::{Cluster, DEFINITIONS, JOBS, PODS, Times, assert_disjoint, job, options, pod, role};
 
-const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const GROUP: &str = "scheduling.x-k8s.io";
 
 fn groups(version: &str) -> String {
@@ -64,7 +63,7 @@ fn uids(cluster: &Cluster, gang: &str) -> BTreeSet<String> {
 #[test]
 fn gangs_of_a_kind_are_seen_after_its_version_changed_and_those_that_run_run_on() {
     let mut cluster = Cluster::of(2);
-    cluster.create(CRDS, &definition(&[("v1alpha1", true)]));
+    cluster.create(DEFINITIONS, &definition(&[("v1alpha1", true)]));
     cluster.until("the kind", |cluster| cluster.api().get(&groups("v1alpha1")).ok());
     let scheduler = cluster.schedule(0);
     gang_of(&cluster, "v1alpha1", "before");
@@ -72,7 +71,7 @@ fn gangs_of_a_kind_are_seen_after_its_version_changed_and_those_that_run_run_on(
     let before = uids(&cluster, "before");
 
     let changed = definition(&[("v1alpha1", false), ("v1beta1", true)]);
-    cluster.api().patch(&format!("{CRDS}/podgroups.{GROUP}"), &changed).unwrap();
+    cluster.api().patch(&format!("{DEFINITIONS}/podgroups.{GROUP}"), &changed).unwrap();
     cluster.until("the new version alone", |cluster| {
         let is_old = cluster.api().get(&groups("v1alpha1")).is_ok();
         let is_new = cluster.api().get(&groups("v1beta1")).is_ok();

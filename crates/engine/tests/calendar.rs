@@ -3,7 +3,7 @@
 
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
-    Answer, Change, Exit, GangId, Input, Job, JobId, MemberId, MemberState, Node, NodeName, Outcome, Phase,
+    Answer, Change, Exit, GangId, Input, Job, JobId, MemberId, MemberState, Node, NodeName, Phase,
     PreemptMode, Question, Queue, QueueName, Reason, Signal, Spot, Timestamp, Unblock,
 };
 use phalanx_testkit::{Watched, gang, job, levels, node};
@@ -64,32 +64,6 @@ fn node_of(world: &Watched, id: u64) -> Option<String> {
     Some(slot.node.to_string())
 }
 
-fn members(world: &Watched, id: u64) -> Vec<MemberId> {
-    let record = world.record(of(id));
-    (0..)
-        .take(record.members.len())
-        .map(|rank| MemberId { gang: of(id), attempt: record.attempt, rank })
-        .collect()
-}
-
-/// Brings a started gang through the start barrier.
-fn run(world: &mut Watched, id: u64) {
-    let all = members(world, id);
-    let ready: Vec<Input> = all.iter().map(|member| Input::MemberReady { member: *member }).collect();
-    world.step(&ready);
-    let released: Vec<Input> = all.iter().map(|member| Input::MemberReleased { member: *member }).collect();
-    world.step(&released);
-    assert!(matches!(world.record(of(id)).phase, Phase::Running { .. }));
-}
-
-fn end(world: &mut Watched, id: u64) -> Outcome {
-    let exit = Exit::code(1);
-    let gone =
-        members(world, id).into_iter().map(|member| Input::MemberExited { member, exit: exit.clone() });
-    let gone: Vec<Input> = gone.collect();
-    world.step(&gone)
-}
-
 fn reason(world: &Watched, id: u64) -> Reason {
     world.engine.reason(of(id)).unwrap()
 }
@@ -110,8 +84,8 @@ fn nothing_long_is_started_across_a_window_and_short_work_is() {
     assert_eq!(world.record(of(1)).reserved.as_ref().unwrap().at, Some(Timestamp(6 * HOUR)));
     world.step(&[submit(whole(3, Some(2)).build())]);
     assert_eq!(node_of(&world, 3).unwrap(), "a");
-    run(&mut world, 3);
-    end(&mut world, 3);
+    world.run(3);
+    world.end(3, &Exit::code(1));
     world.advance(6 * HOUR - world.now.0 - 1);
     assert_eq!(node_of(&world, 1), None);
     world.advance(1);
@@ -132,8 +106,8 @@ fn a_window_without_an_end_lasts_until_the_node_is_uncordoned() {
     let short = whole(2, Some(0)).time_limit(HOUR / 4).build();
     world.step(&[submit(short)]);
     assert_eq!(node_of(&world, 2).unwrap(), "a");
-    run(&mut world, 2);
-    end(&mut world, 2);
+    world.run(2);
+    world.end(2, &Exit::code(1));
     world.advance(2 * HOUR);
     world.restart();
     assert_eq!(reason(&world, 1), waits);
@@ -158,7 +132,7 @@ fn a_restart_in_the_middle_changes_nothing() {
     assert_eq!(node_of(&world, 1), None);
     world.advance(HOUR / 2);
     assert_eq!(node_of(&world, 1).unwrap(), "a");
-    run(&mut world, 1);
+    world.run(1);
     world.restart();
     assert_eq!(node_of(&world, 1).unwrap(), "a");
 }
@@ -169,7 +143,7 @@ fn who_runs_is_moved_in_time_and_resumes_elsewhere() {
     let runs = whole(1, None).advisory(10, 60_000).grace(30_000).build();
     world.step(&[submit(runs)]);
     assert_eq!(node_of(&world, 1).unwrap(), "a");
-    run(&mut world, 1);
+    world.run(1);
     world.step(&[window("a", HOUR, 2 * HOUR)]);
     // 90 seconds before the window, and not sooner.
     world.advance(HOUR - 90_000 - world.now.0 - 1);
@@ -186,7 +160,7 @@ fn who_runs_is_moved_in_time_and_resumes_elsewhere() {
     let kills =
         |effect: &phalanx_model::Effect| matches!(effect.order, phalanx_model::Order::KillMembers { .. });
     assert!(!out.effects.iter().any(kills), "it has its grace");
-    end(&mut world, 1);
+    world.end(1, &Exit::code(1));
     assert_eq!(node_of(&world, 1).unwrap(), "b");
     assert_eq!(world.record(of(1)).failures, 0);
 }
@@ -195,7 +169,7 @@ fn who_runs_is_moved_in_time_and_resumes_elsewhere() {
 fn who_ends_before_a_window_is_left_alone() {
     let mut world = world(&["a", "b"]);
     world.step(&[submit(whole(1, Some(1)).build())]);
-    run(&mut world, 1);
+    world.run(1);
     world.step(&[window("a", 2 * HOUR, 3 * HOUR)]);
     let out = world.advance(HOUR - 1);
     assert!(!out.changes.iter().any(|change| matches!(change, Change::GangStopping { .. })), "{out:?}");
@@ -210,7 +184,7 @@ fn a_block_is_for_its_team_alone() {
         told.into_iter().map(|queue| Input::QueueObserved { queue: Box::new(queue) }).collect();
     world.step(&told);
     world.step(&[submit(whole(1, None).queue("other").build())]);
-    run(&mut world, 1);
+    world.run(1);
     world.step(&[kept("a", HOUR, 9 * HOUR, "team"), kept("b", HOUR, 9 * HOUR, "team")]);
     world.step(&[submit(whole(2, None).queue("other").build())]);
     assert!(matches!(reason(&world, 2), Reason::Window { .. }));
@@ -219,12 +193,12 @@ fn a_block_is_for_its_team_alone() {
         submit(whole(4, Some(7)).queue("below").build()),
     ]);
     assert_eq!(node_of(&world, 3).unwrap(), "b", "its own block is no window for it");
-    run(&mut world, 3);
+    world.run(3);
     // Other gangs there make room for the team.
     world.advance(HOUR - world.now.0);
     assert!(matches!(world.record(of(1)).phase, Phase::Stopping { .. }));
     assert!(matches!(world.record(of(3)).phase, Phase::Running { .. }));
-    end(&mut world, 1);
+    world.end(1, &Exit::code(1));
     assert_eq!(node_of(&world, 4).unwrap(), "a");
     assert_eq!(node_of(&world, 1), None);
     world.restart();
@@ -284,7 +258,7 @@ fn only_takers_go_to_spot_nodes() {
 fn a_notice_moves_who_runs_with_what_is_left_of_the_grace() {
     let mut world = world(&["a", "b"]);
     world.step(&[submit(whole(1, None).advisory(10, 60_000).grace(30_000).build())]);
-    run(&mut world, 1);
+    world.run(1);
     let ends_at = world.now.plus(20_000);
     world.step(&[Input::SpotNoticed { notice: SpotNotice { node: name("a"), ends_at } }]);
     assert!(matches!(world.record(of(1)).phase, Phase::Stopping { .. }));
@@ -297,7 +271,7 @@ fn a_notice_moves_who_runs_with_what_is_left_of_the_grace() {
     let kills =
         |effect: &phalanx_model::Effect| matches!(effect.order, phalanx_model::Order::KillMembers { .. });
     assert!(out.effects.iter().any(kills), "{out:?}");
-    end(&mut world, 1);
+    world.end(1, &Exit::code(1));
     assert_eq!(node_of(&world, 1), None);
     world.step(&[Input::NodeRemoved { node: name("a") }]);
     world.step(&[Input::NodeObserved { node: Box::new(nodes(&["a"]).remove(0)) }]);

@@ -5,9 +5,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use phalanx_model::{
-    Answer, Exit, FailureClass, GangId, Input, JobId, MemberId, Phase, Question, Resize, SyncKind,
-};
+use phalanx_model::{Answer, Exit, FailureClass, GangId, Input, JobId, Phase, Question, Resize, SyncKind};
 use phalanx_testkit::proptest::collection::vec;
 use phalanx_testkit::proptest::prelude::*;
 use phalanx_testkit::{GangBuilder, JobBuilder, Watched, gang, job, levels, node, queue};
@@ -24,10 +22,6 @@ fn cancel(job: u64) -> Input {
     Input::CancelRequested { job: JobId(job), by: "user".into() }
 }
 
-fn ended() -> Exit {
-    Exit { code: None, signal: Some(15), class: None, detail: String::new() }
-}
-
 /// Nodes of eight devices in one cluster.
 fn octets(count: usize) -> Watched {
     let nodes: Vec<_> = (0..count).map(|at| node(&format!("n{at}")).gpus(8).nvswitch().build()).collect();
@@ -37,29 +31,6 @@ fn octets(count: usize) -> Watched {
 /// Four workers of eight devices each, and a launcher without devices, which is rank 4.
 fn mpi() -> GangBuilder {
     gang(4).devices(8).role("launcher", gang(1).devices(0))
-}
-
-fn member(watched: &Watched, job: u64, rank: u32) -> MemberId {
-    MemberId { gang: id(job), attempt: watched.record(id(job)).attempt, rank }
-}
-
-/// Brings a gang through the start barrier.
-fn run(watched: &mut Watched, job: u64) {
-    let count = u32::try_from(watched.record(id(job)).members.len()).unwrap();
-    let members: Vec<_> = (0..count).map(|rank| member(watched, job, rank)).collect();
-    watched.step(&members.iter().map(|m| Input::MemberReady { member: *m }).collect::<Vec<_>>());
-    watched.step(&members.iter().map(|m| Input::MemberReleased { member: *m }).collect::<Vec<_>>());
-    assert_eq!(word(watched, job), "running");
-}
-
-fn exit(watched: &mut Watched, job: u64, ranks: impl IntoIterator<Item = u32>) {
-    let exits = ranks.into_iter().map(|rank| (member(watched, job, rank), ended()));
-    let exits: Vec<_> = exits.map(|(member, exit)| Input::MemberExited { member, exit }).collect();
-    watched.step(&exits);
-}
-
-fn word(watched: &Watched, job: u64) -> &'static str {
-    watched.record(id(job)).phase.word()
 }
 
 /// Devices that a queue uses, in thousandths.
@@ -72,75 +43,72 @@ fn used(watched: &Watched, queue: &str) -> u64 {
 fn members_that_are_gone_hold_nothing_while_their_launcher_lingers() {
     let mut watched = octets(4);
     watched.step(&[submit(job(1, mpi()))]);
-    run(&mut watched, 1);
+    watched.run(1);
     watched.step(&[submit(job(2, gang(4).devices(8))), submit(job(3, gang(1).devices(8)))]);
-    assert_eq!((word(&watched, 2), word(&watched, 3)), ("pending", "pending"));
+    assert_eq!((watched.phase(2), watched.phase(3)), ("pending", "pending"));
     watched.step(&[cancel(1)]);
-    assert_eq!(word(&watched, 2), "pending", "all of them are there yet");
-    exit(&mut watched, 1, 0..3);
-    assert_eq!((word(&watched, 1), word(&watched, 2)), ("stopping", "pending"));
-    exit(&mut watched, 1, [3]);
-    assert_eq!((word(&watched, 1), word(&watched, 2)), ("stopping", "starting"));
+    assert_eq!(watched.phase(2), "pending", "all of them are there yet");
+    watched.exit(1, 0..3);
+    assert_eq!((watched.phase(1), watched.phase(2)), ("stopping", "pending"));
+    watched.exit(1, [3]);
+    assert_eq!((watched.phase(1), watched.phase(2)), ("stopping", "starting"));
     // It is read back so after a restart.
     watched.restart();
-    run(&mut watched, 2);
-    exit(&mut watched, 1, [4]);
-    assert_eq!(
-        (word(&watched, 1), word(&watched, 2), word(&watched, 3)),
-        ("cancelled", "running", "pending")
-    );
+    watched.run(2);
+    watched.exit(1, [4]);
+    assert_eq!((watched.phase(1), watched.phase(2), watched.phase(3)), ("cancelled", "running", "pending"));
     watched.step(&[cancel(2)]);
-    exit(&mut watched, 2, 0..4);
-    assert_eq!(word(&watched, 3), "starting", "and nothing is given back twice");
+    watched.exit(2, 0..4);
+    assert_eq!(watched.phase(3), "starting", "and nothing is given back twice");
 }
 
 #[test]
 fn a_member_that_is_gone_keeps_its_part_while_its_gang_runs() {
     let mut watched = octets(2);
     watched.step(&[submit(job(1, gang(2).devices(8)))]);
-    run(&mut watched, 1);
+    watched.run(1);
     watched.step(&[submit(job(2, gang(1).devices(8)))]);
-    let done = Input::MemberExited { member: member(&watched, 1, 0), exit: Exit::succeeded() };
+    let done = Input::MemberExited { member: watched.member(1, 0), exit: Exit::succeeded() };
     watched.step(&[done]);
-    assert_eq!((word(&watched, 1), word(&watched, 2)), ("running", "pending"));
+    assert_eq!((watched.phase(1), watched.phase(2)), ("running", "pending"));
     watched.step(&[cancel(1)]);
-    assert_eq!((word(&watched, 1), word(&watched, 2)), ("stopping", "starting"));
-    exit(&mut watched, 1, [1]);
-    assert_eq!(word(&watched, 1), "cancelled");
+    assert_eq!((watched.phase(1), watched.phase(2)), ("stopping", "starting"));
+    watched.exit(1, [1]);
+    assert_eq!(watched.phase(1), "cancelled");
 }
 
 #[test]
 fn the_rest_of_a_gang_that_failed_holds_only_its_own_part() {
     let mut watched = octets(2);
     watched.step(&[submit(job(1, gang(2).devices(8)).retry(3, &[FailureClass::UserCode]))]);
-    run(&mut watched, 1);
+    watched.run(1);
     watched.step(&[submit(job(2, gang(1).devices(8)))]);
-    let failed = Input::MemberExited { member: member(&watched, 1, 0), exit: Exit::code(1) };
+    let failed = Input::MemberExited { member: watched.member(1, 0), exit: Exit::code(1) };
     watched.step(&[failed]);
-    assert_eq!((word(&watched, 1), word(&watched, 2)), ("stopping", "starting"));
-    run(&mut watched, 2);
-    exit(&mut watched, 1, [1]);
+    assert_eq!((watched.phase(1), watched.phase(2)), ("stopping", "starting"));
+    watched.run(2);
+    watched.exit(1, [1]);
     watched.advance(3_600_000);
-    assert_eq!(word(&watched, 1), "pending", "it does not fit beside the other");
+    assert_eq!(watched.phase(1), "pending", "it does not fit beside the other");
     watched.step(&[cancel(2)]);
-    exit(&mut watched, 2, [0]);
-    assert_eq!(word(&watched, 1), "starting");
+    watched.exit(2, [0]);
+    assert_eq!(watched.phase(1), "starting");
 }
 
 #[test]
 fn a_member_that_is_not_found_after_a_restart_holds_nothing() {
     let mut watched = octets(2);
     watched.step(&[submit(job(1, gang(2).devices(8)))]);
-    run(&mut watched, 1);
+    watched.run(1);
     watched.step(&[submit(job(2, gang(1).devices(8))), cancel(1)]);
     let state = phalanx_model::MemberState::Running;
-    let found = Input::MemberObserved { member: member(&watched, 1, 1), state };
+    let found = Input::MemberObserved { member: watched.member(1, 1), state };
     watched.step(&[
         Input::SyncBegin { kind: SyncKind::Members },
         found,
         Input::SyncEnd { kind: SyncKind::Members },
     ]);
-    assert_eq!((word(&watched, 1), word(&watched, 2)), ("stopping", "starting"));
+    assert_eq!((watched.phase(1), watched.phase(2)), ("stopping", "starting"));
 }
 
 #[test]
@@ -148,14 +116,14 @@ fn the_limit_of_a_queue_counts_what_is_still_held() {
     let mut watched = octets(2);
     watched.step(&[queue("team").limit("gpus", 8).observed()]);
     watched.step(&[submit(job(1, gang(2).devices(4).per_node(1)).queue("team"))]);
-    run(&mut watched, 1);
+    watched.run(1);
     watched.step(&[submit(job(2, gang(1).devices(4)).queue("team"))]);
     assert_eq!(used(&watched, "team"), 8_000);
     watched.step(&[cancel(1)]);
-    assert_eq!(word(&watched, 2), "pending");
-    exit(&mut watched, 1, [1]);
-    assert_eq!((word(&watched, 2), used(&watched, "team")), ("starting", 8_000));
-    exit(&mut watched, 1, [0]);
+    assert_eq!(watched.phase(2), "pending");
+    watched.exit(1, [1]);
+    assert_eq!((watched.phase(2), used(&watched, "team")), ("starting", 8_000));
+    watched.exit(1, [0]);
     assert_eq!(used(&watched, "team"), 4_000);
 }
 
@@ -163,11 +131,11 @@ fn the_limit_of_a_queue_counts_what_is_still_held() {
 fn a_gang_that_is_resized_keeps_its_placement_until_it_starts_again() {
     let mut watched = octets(2);
     watched.step(&[submit(job(1, gang(1).devices(8).elastic(1, 2)))]);
-    run(&mut watched, 1);
+    watched.run(1);
     if watched.record(id(1)).members.len() == 1 {
         watched.step(&[Input::BoundaryReached { gang: id(1), at: watched.now }]);
-        exit(&mut watched, 1, [0]);
-        run(&mut watched, 1);
+        watched.exit(1, [0]);
+        watched.run(1);
     }
     assert_eq!(watched.record(id(1)).members.len(), 2);
     watched.step(&[Input::GangResized { gang: id(1), size: Some(1) }]);
@@ -175,11 +143,11 @@ fn a_gang_that_is_resized_keeps_its_placement_until_it_starts_again() {
     assert_eq!(resize.unwrap().size, 1);
     watched.step(&[submit(job(2, gang(1).devices(8)))]);
     watched.step(&[Input::BoundaryReached { gang: id(1), at: watched.now }]);
-    exit(&mut watched, 1, [0]);
-    assert_eq!((word(&watched, 1), word(&watched, 2)), ("stopping", "pending"), "it may come back there");
+    watched.exit(1, [0]);
+    assert_eq!((watched.phase(1), watched.phase(2)), ("stopping", "pending"), "it may come back there");
     // If it does not start again, what its member held is free.
     watched.step(&[cancel(1)]);
-    assert_eq!((word(&watched, 1), word(&watched, 2)), ("stopping", "starting"));
+    assert_eq!((watched.phase(1), watched.phase(2)), ("stopping", "starting"));
 }
 
 /// The preempted gang lingers on a node that the preempting gang does not use.
@@ -187,20 +155,20 @@ fn a_gang_that_is_resized_keeps_its_placement_until_it_starts_again() {
 fn a_gang_starts_once_its_victims_have_left_its_nodes() {
     let mut watched = octets(2);
     watched.step(&[submit(job(1, gang(2).devices(8).role("launcher", gang(1).devices(0))))]);
-    run(&mut watched, 1);
+    watched.run(1);
     watched.advance(24 * 3_600_000);
     watched.step(&[submit(job(2, gang(1).devices(8)).class("serving"))]);
     watched.advance(120_000);
-    assert_eq!(word(&watched, 1), "stopping");
+    assert_eq!(watched.phase(1), "stopping");
     let reserved = watched.record(id(2)).reserved.clone().unwrap().placement.slots[0].node.clone();
     let placement = watched.record(id(1)).placement.clone().unwrap();
     let mut on: Vec<u32> =
         placement.slots.iter().filter(|slot| slot.node == reserved).map(|slot| slot.rank).collect();
     let last = on.pop().unwrap();
-    exit(&mut watched, 1, on);
-    assert_eq!(word(&watched, 2), "pending");
-    exit(&mut watched, 1, [last]);
-    assert_eq!((word(&watched, 1), word(&watched, 2)), ("stopping", "starting"));
+    watched.exit(1, on);
+    assert_eq!(watched.phase(2), "pending");
+    watched.exit(1, [last]);
+    assert_eq!((watched.phase(1), watched.phase(2)), ("stopping", "starting"));
 }
 
 #[test]
@@ -208,22 +176,22 @@ fn shares_of_one_device_are_freed_one_by_one() {
     let nodes = [node("a").gpus(1).device_memory(80 << 30).build()];
     let mut watched = Watched::with_nodes(&levels(&["cluster"]), &nodes);
     watched.step(&[submit(job(1, gang(2).share(500, 0, "team")))]);
-    run(&mut watched, 1);
+    watched.run(1);
     watched.step(&[submit(job(2, gang(1).share(500, 0, "team"))), submit(job(3, gang(1).devices(1)))]);
     watched.step(&[cancel(1)]);
-    exit(&mut watched, 1, [1]);
-    assert_eq!((word(&watched, 1), word(&watched, 2)), ("stopping", "starting"));
-    exit(&mut watched, 1, [0]);
-    assert_eq!((word(&watched, 1), word(&watched, 3)), ("cancelled", "pending"));
+    watched.exit(1, [1]);
+    assert_eq!((watched.phase(1), watched.phase(2)), ("stopping", "starting"));
+    watched.exit(1, [0]);
+    assert_eq!((watched.phase(1), watched.phase(3)), ("cancelled", "pending"));
 }
 
 #[test]
 fn the_answer_to_a_question_counts_what_a_gang_keeps_that_has_to_leave_one_node() {
     let mut watched = octets(2);
     watched.step(&[submit(job(1, gang(2).devices(8)))]);
-    run(&mut watched, 1);
+    watched.run(1);
     watched.step(&[submit(job(2, gang(1).devices(8)))]);
-    let done = Input::MemberExited { member: member(&watched, 1, 0), exit: Exit::succeeded() };
+    let done = Input::MemberExited { member: watched.member(1, 0), exit: Exit::succeeded() };
     watched.step(&[done]);
     let last = watched.record(id(1)).placement.clone().unwrap().slots[1].node.clone();
     let answer = watched.engine.what_if(&Question::Drained(last));
@@ -257,13 +225,13 @@ proptest! {
             let job = (at % gangs.len()) as u64 + 1;
             let (phase, count) = (watched.record(id(job)).phase.clone(), watched.record(id(job)).members.len());
             match phase {
-                Phase::Starting { .. } => run(&mut watched, job),
+                Phase::Starting { .. } => watched.run(job),
                 Phase::Running { .. } if stops => drop(watched.step(&[cancel(job)])),
                 Phase::Running { .. } => {
-                    let done = member(&watched, job, rank % u32::try_from(count).unwrap());
+                    let done = watched.member(job, rank % u32::try_from(count).unwrap());
                     watched.step(&[Input::MemberExited { member: done, exit: Exit::succeeded() }]);
                 }
-                Phase::Stopping { .. } => exit(&mut watched, job, [rank % u32::try_from(count).unwrap()]),
+                Phase::Stopping { .. } => drop(watched.exit(job, [rank % u32::try_from(count).unwrap()])),
                 _ => {}
             }
             if step == restarts {
@@ -276,7 +244,7 @@ proptest! {
             if watched.record(id(job)).holds_capacity() {
                 (0..count).rev().for_each(|rank| {
                     if watched.record(id(job)).holds_capacity() {
-                        exit(&mut watched, job, [rank]);
+                        watched.exit(job, [rank]);
                     }
                 });
             }

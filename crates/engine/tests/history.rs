@@ -1,9 +1,7 @@
 //! The memory of how long jobs took: it improves the displayed estimate, and decides nothing.
 #![allow(clippy::unwrap_used)]
 
-use phalanx_model::{
-    Confidence, Estimate, Exit, GangId, Input, JobId, LikelyStart, MemberId, PastRuns, Phase, Reason,
-};
+use phalanx_model::{Confidence, Estimate, Exit, GangId, Input, JobId, LikelyStart, PastRuns, Reason};
 use phalanx_testkit::{JobBuilder, Watched, gang, job, levels, node};
 
 const HOUR: u64 = 3_600_000;
@@ -22,35 +20,12 @@ fn sized(id: u64, name: &str, devices: u32, limit_ms: u64) -> JobBuilder {
     job(id, gang(devices).devices(1).build()).name(name).time_limit(limit_ms).grace(0)
 }
 
-fn submit(world: &mut Watched, job: JobBuilder) {
-    world.step(&[Input::JobSubmitted { job: Box::new(job.build()) }]);
-}
-
-fn members(world: &Watched, id: u64) -> Vec<MemberId> {
-    let record = world.record(of(id));
-    let member = |rank| MemberId { gang: of(id), attempt: record.attempt, rank };
-    (0..).take(record.members.len()).map(member).collect()
-}
-
-/// Brings a placed gang through the start barrier.
-fn run(world: &mut Watched, id: u64) {
-    let all = members(world, id);
-    world.step(&all.iter().map(|member| Input::MemberReady { member: *member }).collect::<Vec<_>>());
-    world.step(&all.iter().map(|member| Input::MemberReleased { member: *member }).collect::<Vec<_>>());
-    assert!(matches!(world.record(of(id)).phase, Phase::Running { .. }));
-}
-
-fn end(world: &mut Watched, id: u64, exit: &Exit) {
-    let gone = members(world, id).into_iter();
-    world.step(&gone.map(|member| Input::MemberExited { member, exit: exit.clone() }).collect::<Vec<_>>());
-}
-
 /// A whole run of a job on the whole node.
 fn ran(world: &mut Watched, id: u64, name: &str, limit_ms: u64, took_ms: u64, exit: &Exit) {
-    submit(world, sized(id, name, 8, limit_ms));
-    run(world, id);
+    world.submit(sized(id, name, 8, limit_ms));
+    world.run(id);
     world.advance(took_ms);
-    end(world, id, exit);
+    world.end(id, exit);
 }
 
 fn known(world: &Watched) -> Vec<PastRuns> {
@@ -70,10 +45,10 @@ fn an_estimate_has_the_bound_and_what_the_last_runs_say() {
     assert_eq!((said.len(), said[0].name.as_str(), said[0].uid), (1, "sweep-", 1_000));
     assert_eq!(said[0].of_limit_milli, [400, 200, 300, 600]);
 
-    submit(&mut world, sized(6, "sweep-6", 8, 10 * HOUR));
-    run(&mut world, 6);
+    world.submit(sized(6, "sweep-6", 8, 10 * HOUR));
+    world.run(6);
     let began = world.now;
-    submit(&mut world, sized(7, "next", 8, HOUR));
+    world.submit(sized(7, "next", 8, HOUR));
     for _ in 0..2 {
         let report = world.engine.explain(of(7)).unwrap();
         let latest = Estimate { at: began.plus(10 * HOUR), confidence: Confidence::AtLatest };
@@ -87,7 +62,7 @@ fn an_estimate_has_the_bound_and_what_the_last_runs_say() {
     let likely = world.engine.explain(of(7)).unwrap().likely_start.unwrap();
     assert_eq!((likely.at, likely.runs), (world.now, 4));
     // A user whose jobs are not known.
-    submit(&mut world, sized(8, "after", 8, HOUR));
+    world.submit(sized(8, "after", 8, HOUR));
     let report = world.engine.explain(of(8)).unwrap();
     assert!(report.likely_start.unwrap().at < report.estimated_start.unwrap().at);
 }
@@ -98,14 +73,14 @@ fn too_few_runs_and_other_names_say_nothing() {
     ran(&mut world, 1, "sweep-1", HOUR, HOUR / 2, &Exit::succeeded());
     ran(&mut world, 2, "sweep-2", HOUR, HOUR / 2, &Exit::succeeded());
     for (id, name) in [(3, "sweep-3"), (5, "other")] {
-        submit(&mut world, sized(id, name, 8, HOUR));
-        run(&mut world, id);
-        submit(&mut world, sized(id + 1, "next", 8, HOUR));
+        world.submit(sized(id, name, 8, HOUR));
+        world.run(id);
+        world.submit(sized(id + 1, "next", 8, HOUR));
         let report = world.engine.explain(of(id + 1)).unwrap();
         assert!(report.estimated_start.is_some() && report.likely_start.is_none(), "{report:?}");
         world.step(&[Input::CancelRequested { job: JobId(id + 1), by: "user".to_owned() }]);
         world.advance(HOUR / 2);
-        end(&mut world, id, &Exit::succeeded());
+        world.end(id, &Exit::succeeded());
     }
 }
 
@@ -122,11 +97,11 @@ fn reservations_and_back_fill_rest_on_limits_alone() {
         if !with_past {
             world.advance(4 * HOUR / 10);
         }
-        submit(&mut world, sized(10, "short-10", 6, HOUR));
-        run(&mut world, 10);
-        submit(&mut world, sized(11, "whole", 8, HOUR));
+        world.submit(sized(10, "short-10", 6, HOUR));
+        world.run(10);
+        world.submit(sized(11, "whole", 8, HOUR));
         let reserved = world.record(of(11)).reserved.clone().unwrap();
-        submit(&mut world, sized(12, "short-12", 2, 2 * HOUR));
+        world.submit(sized(12, "short-12", 2, 2 * HOUR));
         let reason = world.engine.reason(of(12)).unwrap();
         (
             reserved.at.unwrap().since(world.now),

@@ -28,17 +28,6 @@ fn one_node(gpus: u32) -> Watched {
     Watched::with_nodes(&levels(&["cluster"]), &[node("a").gpus(gpus).nvswitch().build()])
 }
 
-/// Brings a gang through the start barrier.
-fn run(watched: &mut Watched, job: u64) {
-    let attempt = watched.record(id(job)).attempt;
-    let members = (0..watched.record(id(job)).members.len())
-        .map(|r| MemberId { rank: u32::try_from(r).unwrap(), attempt, ..member(job, 0) })
-        .collect::<Vec<_>>();
-    watched.step(&members.iter().map(|m| Input::MemberReady { member: *m }).collect::<Vec<_>>());
-    watched.step(&members.iter().map(|m| Input::MemberReleased { member: *m }).collect::<Vec<_>>());
-    assert!(!matches!(watched.record(id(job)).phase, Phase::Starting { .. }));
-}
-
 fn word(watched: &Watched, job: u64) -> &'static str {
     watched.engine.reason(id(job)).map_or("none", |reason| reason.word())
 }
@@ -53,7 +42,7 @@ fn an_advisory_longer_than_the_limit_leaves_the_whole_grace() {
     let mut watched = one_node(8);
     let limited = job(1, gang(1).devices(1)).time_limit(10_000).advisory(10, 15_000).grace(30_000);
     watched.step(&[submit(limited)]);
-    run(&mut watched, 1);
+    watched.pass_barrier(1);
     watched.advance(10_000);
     let stage = |w: &Watched| match w.record(id(1)).phase {
         Phase::Stopping { stage, .. } => stage,
@@ -122,7 +111,7 @@ fn a_job_of_ten_thousand_gangs_ends_at_once_and_by_whom_it_was_cancelled() {
 fn no_order_is_given_about_what_ended_in_the_same_step() {
     let mut watched = one_node(8);
     watched.step(&[submit(job(1, gang(2).devices(1)))]);
-    run(&mut watched, 1);
+    watched.run(1);
     let exits = [0, 1].map(|r| Input::MemberExited { member: member(1, r), exit: Exit::code(1) });
     assert_eq!(watched.step(&exits).effects, []);
 
@@ -207,7 +196,7 @@ fn nothing_is_estimated_to_start_before_its_pause_is_over() {
     let mut watched = one_node(8);
     let retried = job(1, gang(1).devices(1)).retry(3, &[FailureClass::UserCode]).backoff(60_000, 60_000);
     watched.step(&[submit(retried)]);
-    run(&mut watched, 1);
+    watched.run(1);
     watched.step(&[Input::MemberExited { member: member(1, 0), exit: Exit::code(1) }]);
     let estimate = watched.engine.explain(id(1)).unwrap().estimated_start.unwrap();
     assert_eq!((estimate.at, estimate.confidence), (watched.now.plus(60_000), Confidence::AtLatest));
@@ -237,7 +226,7 @@ fn what_if_counts_what_the_first_gang_takes() {
 fn a_device_that_is_held_twice_is_free_when_both_have_ended() {
     let mut watched = one_node(8);
     watched.step(&[submit(job(1, gang(1).devices(8)))]);
-    run(&mut watched, 1);
+    watched.run(1);
     // Two leaders at once: another job is observed on devices that this job holds.
     let record = phalanx_model::GangRecord { id: id(2), ..watched.record(id(1)).clone() };
     let twin = job(2, gang(1).devices(8)).build();
@@ -254,8 +243,8 @@ fn a_device_that_is_held_twice_is_free_when_both_have_ended() {
 fn devices_that_were_exchanged_are_held_as_they_are_and_not_as_they_were_meant() {
     let mut watched = one_node(8);
     watched.step(&[submit(job(1, gang(1).devices(2))), submit(job(2, gang(1).devices(2)))]);
-    run(&mut watched, 1);
-    run(&mut watched, 2);
+    watched.run(1);
+    watched.run(2);
     let held =
         |watched: &Watched, job: u64| watched.record(id(job)).placement.as_ref().unwrap().slots[0].devices;
     let (first, second) = (held(&watched, 1), held(&watched, 2));
@@ -280,7 +269,7 @@ fn devices_that_were_exchanged_are_held_as_they_are_and_not_as_they_were_meant()
 fn a_step_at_the_end_of_time_ends() {
     let mut watched = one_node(8);
     watched.step(&[submit(job(1, gang(1).devices(1)).time_limit(5).advisory(10, 3))]);
-    run(&mut watched, 1);
+    watched.run(1);
     watched.now = Timestamp::MAX;
     watched.step(&[cancel(1)]);
     watched.step(&[Input::MemberExited { member: member(1, 0), exit: Exit::code(1) }]);
@@ -546,7 +535,7 @@ fn placing_several_together_passes_nobody_over_for_ever() {
 fn whoever_waits_for_a_job_that_is_gone_goes_on() {
     let mut watched = one_node(8);
     watched.step(&[submit(job(1, gang(1).devices(1)))]);
-    run(&mut watched, 1);
+    watched.run(1);
     watched.step(&[submit(job(2, gang(1).devices(1)).after(1, EndOf::Success))]);
     assert_eq!(word(&watched, 2), "Dependency");
     let mut listed = vec![Input::SyncBegin { kind: SyncKind::Jobs }];
@@ -567,7 +556,7 @@ fn whoever_waits_for_a_job_that_is_gone_goes_on() {
 fn whoever_waits_for_a_job_that_is_told_to_have_ended_goes_on() {
     let mut watched = one_node(8);
     watched.step(&[submit(job(1, gang(1).devices(1)))]);
-    run(&mut watched, 1);
+    watched.run(1);
     watched.step(&[submit(job(2, gang(1).devices(1)).after(1, EndOf::Success))]);
     let ended = watched.record(id(1)).clone();
     let phase = Phase::Finished { at: watched.now, ending: Ending::Succeeded };

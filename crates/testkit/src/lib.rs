@@ -7,6 +7,7 @@
 mod build;
 mod gang;
 mod job;
+mod lives;
 pub mod oracle;
 mod queue;
 mod random;

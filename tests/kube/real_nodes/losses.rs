@@ -5,9 +5,7 @@ use std::time::Instant;
 use serde_json::json;
 
 use super::{Site, real_job, real_pod};
-use crate::support::{JOBS, PODS, Seat, assert_disjoint};
-
-const NODES: &str = "/api/v1/nodes";
+use crate::support::{JOBS, NODES, PODS, Seat, assert_disjoint};
 
 /// The whole gang on other nodes than this one.
 fn until_elsewhere(site: &Site, node: &str) -> Vec<Seat> {

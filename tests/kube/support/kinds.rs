@@ -2,9 +2,7 @@
 
 use serde_json::json;
 
-use super::Cluster;
-
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+use super::{Cluster, DEFINITIONS};
 
 /// Has a kind served whose objects are in namespaces.
 pub(crate) fn define(cluster: &Cluster, group: &str, version: &str, kind: &str, plural: &str) {

@@ -26,6 +26,8 @@ use audit::Audit;
 use front::Front;
 
 pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
+pub(crate) const NODES: &str = "/api/v1/nodes";
+pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 pub(crate) const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 
 /// Far beyond what any of this takes; only what hangs gets there.
