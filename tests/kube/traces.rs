@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::TcpListener as StdListener;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -33,6 +35,8 @@ struct Received {
 struct Collector {
     endpoint: String,
     received: Arc<Mutex<Received>>,
+    /// How long it takes over a request, in milliseconds.
+    takes_ms: Arc<AtomicU64>,
     _runtime: Runtime,
 }
 
@@ -43,8 +47,9 @@ impl Collector {
         let listener = runtime.block_on(TcpListener::bind(("127.0.0.1", 0))).unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let received: Arc<Mutex<Received>> = Arc::default();
-        runtime.spawn(serve(listener, Arc::clone(&received)));
-        Self { endpoint, received, _runtime: runtime }
+        let takes_ms: Arc<AtomicU64> = Arc::default();
+        runtime.spawn(serve(listener, Arc::clone(&received), Arc::clone(&takes_ms)));
+        Self { endpoint, received, takes_ms, _runtime: runtime }
     }
 
     /// The spans of a gang, its own and those below it, once its own is there.
@@ -57,10 +62,12 @@ impl Collector {
     }
 }
 
-async fn serve(listener: TcpListener, received: Arc<Mutex<Received>>) {
+async fn serve(listener: TcpListener, received: Arc<Mutex<Received>>, takes_ms: Arc<AtomicU64>) {
     while let Ok((stream, _)) = listener.accept().await {
-        let received = Arc::clone(&received);
-        let service = hyper::service::service_fn(move |request| take(Arc::clone(&received), request));
+        let (received, takes_ms) = (Arc::clone(&received), Arc::clone(&takes_ms));
+        let service = hyper::service::service_fn(move |request| {
+            take(Arc::clone(&received), Duration::from_millis(takes_ms.load(Ordering::Relaxed)), request)
+        });
         tokio::spawn(async move {
             let http = hyper::server::conn::http1::Builder::new();
             let _ = http.serve_connection(TokioIo::new(stream), service).await;
@@ -70,6 +77,7 @@ async fn serve(listener: TcpListener, received: Arc<Mutex<Received>>) {
 
 async fn take(
     received: Arc<Mutex<Received>>,
+    takes: Duration,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (parts, body) = request.into_parts();
@@ -77,6 +85,7 @@ async fn take(
     assert_eq!(parts.headers["content-type"], "application/x-protobuf");
     let token = parts.headers["authorization"].to_str().unwrap().to_owned();
     let batch = ExportTraceServiceRequest::decode(body.collect().await.unwrap().to_bytes()).unwrap();
+    tokio::time::sleep(takes).await;
     let mut received = received.lock().unwrap();
     for of_resource in batch.resource_spans {
         let service = text(&of_resource.resource.unwrap().attributes, "service.name");
@@ -112,6 +121,7 @@ fn a_collector_sees_how_gangs_came_to_their_places_and_the_rest_when_the_schedul
         ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint.clone()),
         ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20one".to_owned()),
         ("OTEL_SERVICE_NAME", "under-test".to_owned()),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "120000".to_owned()),
         ("OTEL_BSP_SCHEDULE_DELAY", "50".to_owned()),
     ];
     let scheduler = cluster.schedule(0);
@@ -172,6 +182,9 @@ fn a_collector_sees_how_gangs_came_to_their_places_and_the_rest_when_the_schedul
     kill(cluster.pid(scheduler), Signal::SIGTERM).unwrap();
     assert!(cluster.until_ended().success());
     cluster.environment.last_mut().unwrap().1 = "3600000".to_owned();
+    // The collector takes longer than a scheduler would wait at its end unless it is told to.
+    cluster.environment.push(("OTEL_BSP_EXPORT_TIMEOUT", "120000".to_owned()));
+    collector.takes_ms.store(2_500, Ordering::Relaxed);
     let scheduler = cluster.schedule(0);
     cluster.create(JOBS, &job("small", 1, 0, &json!({})));
     cluster.until_runs("small", 1);
@@ -181,7 +194,7 @@ fn a_collector_sees_how_gangs_came_to_their_places_and_the_rest_when_the_schedul
     assert!(collector.of_gang("small").is_none(), "it waits for an hour");
     kill(cluster.pid(scheduler), Signal::SIGTERM).unwrap();
     assert!(cluster.until_ended().success());
-    collector.of_gang("small").unwrap();
+    assert!(collector.of_gang("small").is_some(), "{}", cluster.log());
 }
 
 /// One of the pods of a gang, once it is there.

@@ -24,17 +24,15 @@ use super::metrics::TraceCounts;
 pub(super) use gangs::GangSpans;
 use target::Target;
 
-/// For what is left to send when the process ends: less than a pod is given to end in.
-const FAREWELL: Duration = Duration::from_secs(2);
-
 /// A turn of the engine that took longer has a span.
 const SLOW: Duration = Duration::from_millis(100);
 
-/// Traces of one process; what was not sent yet is sent when it is dropped, as far as that takes 2 seconds.
+/// Traces of one process; what was not sent yet is sent when it is dropped, as far as that takes no longer than `farewell`.
 pub(super) struct Traces {
     provider: SdkTracerProvider,
     tracer: SdkTracer,
     counts: TraceCounts,
+    farewell: Duration,
 }
 
 impl Traces {
@@ -50,7 +48,7 @@ impl Traces {
             SdkTracerProvider::builder().with_span_processor(processor).with_resource(resource()).build();
         let tracer = provider.tracer("phalanx");
         tracing::info!(endpoint = target.endpoint, "sends traces");
-        Ok(Some(Self { provider, tracer, counts }))
+        Ok(Some(Self { provider, tracer, counts, farewell: target.farewell }))
     }
 
     pub(super) fn gangs(&self) -> GangSpans {
@@ -65,7 +63,7 @@ impl Traces {
 impl Drop for Traces {
     fn drop(&mut self) {
         // What is lost by it is counted, and nobody reads that any more.
-        let _ = self.provider.shutdown_with_timeout(FAREWELL);
+        let _ = self.provider.shutdown_with_timeout(self.farewell);
     }
 }
 

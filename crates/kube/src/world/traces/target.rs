@@ -13,7 +13,7 @@ use opentelemetry_otlp::{
     OTEL_EXPORTER_OTLP_TRACES_PROTOCOL as TRACES_PROTOCOL,
     OTEL_EXPORTER_OTLP_TRACES_TIMEOUT as TRACES_TIMEOUT,
 };
-use opentelemetry_sdk::trace::OTEL_BSP_MAX_QUEUE_SIZE as QUEUE;
+use opentelemetry_sdk::trace::{OTEL_BSP_EXPORT_TIMEOUT as EXPORT_TIMEOUT, OTEL_BSP_MAX_QUEUE_SIZE as QUEUE};
 
 const CERTIFICATE: &str = "OTEL_EXPORTER_OTLP_CERTIFICATE";
 const TRACES_CERTIFICATE: &str = "OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE";
@@ -26,6 +26,9 @@ const FLAG: &str = "--otlp-endpoint";
 /// What OTLP's standard adds to an endpoint for all signals.
 const PATH: &str = "/v1/traces";
 
+/// For what is left to send when the process ends: with [the last calls](crate::world) less than its pod is given to end in.
+const FAREWELL_DEFAULT: Duration = Duration::from_secs(2);
+
 /// Spans that wait to be sent.
 const QUEUE_DEFAULT: usize = 2_048;
 const QUEUE_MAX: usize = 65_536;
@@ -37,6 +40,8 @@ pub(super) struct Target {
     pub(super) endpoint: String,
     /// For one batch, with all tries.
     pub(super) timeout: Duration,
+    /// For what is left to send when the process ends.
+    pub(super) farewell: Duration,
     /// Spans that may wait for it.
     pub(super) queue: usize,
     /// Of the authorities that the collector's certificate is trusted by, where these are not the well-known ones.
@@ -79,12 +84,16 @@ impl Target {
             Some((name, text)) => Duration::from_millis(number(name, &text, 1, 600_000)?),
             None => TIMEOUT_DEFAULT,
         };
+        let farewell = match said(EXPORT_TIMEOUT) {
+            Some(text) => Duration::from_millis(number(EXPORT_TIMEOUT, &text, 0, 600_000)?),
+            None => FAREWELL_DEFAULT,
+        };
         let queue = match said(QUEUE) {
             Some(text) => number(QUEUE, &text, 1, QUEUE_MAX)?,
             None => QUEUE_DEFAULT,
         };
         let certificates = first(&said, [TRACES_CERTIFICATE, CERTIFICATE]).map(|(_, path)| path.into());
-        Ok(Some(Self { endpoint, timeout, queue, certificates }))
+        Ok(Some(Self { endpoint, timeout, farewell, queue, certificates }))
     }
 }
 
@@ -156,10 +165,19 @@ mod tests {
     fn limits_are_read_in_their_units_and_have_defaults() {
         let base = (ENDPOINT, "http://c:4318");
         let plain = chosen(None, &[base]).unwrap().unwrap();
-        assert_eq!((plain.timeout, plain.queue), (Duration::from_secs(10), 2_048));
-        let set = [base, (TIMEOUT, "9000"), (TRACES_TIMEOUT, "250"), (QUEUE, "16"), (CERTIFICATE, "/ca.pem")];
+        let farewell = Duration::from_secs(2);
+        assert_eq!((plain.timeout, plain.farewell, plain.queue), (Duration::from_secs(10), farewell, 2_048));
+        let set = [
+            base,
+            (TIMEOUT, "9000"),
+            (TRACES_TIMEOUT, "250"),
+            (EXPORT_TIMEOUT, "30000"),
+            (QUEUE, "16"),
+            (CERTIFICATE, "/ca.pem"),
+        ];
         let set = chosen(None, &set).unwrap().unwrap();
-        assert_eq!((set.timeout, set.queue), (Duration::from_millis(250), 16));
+        let farewell = Duration::from_secs(30);
+        assert_eq!((set.timeout, set.farewell, set.queue), (Duration::from_millis(250), farewell, 16));
         assert_eq!(set.certificates, Some("/ca.pem".into()));
     }
 
