@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use phalanx_model::{Exit, Placement};
+use phalanx_model::{Exit, Placement, Timestamp};
 
 /// An attempt that may hold devices.
 #[derive(Clone, Debug)]
@@ -13,15 +13,29 @@ pub(crate) struct Attempt {
     /// Not found after a restart: lost, or not started and to be started again.
     pub(crate) missing: BTreeSet<u32>,
     pub(crate) released: bool,
-    /// The gang is being stopped, and not to start again in this very placement with another size.
+    /// The gang is being stopped, and does not start again in what is left of this placement.
     pub(crate) is_stopping: bool,
+    /// The gang is being stopped for its hardware: it keeps its placement until it is killed for the second time.
+    pub(crate) lost_hardware: bool,
+    /// When its members were told first to be killed.
+    pub(crate) killed_at: Option<Timestamp>,
 }
+
+/// From here on a kill is a second one. (A successor repeats the first.)
+pub(crate) const KILL_AGAIN_MS: u64 = 10_000;
 
 impl Attempt {
     /// Just ordered.
     pub(crate) fn ordered(placement: Placement) -> Self {
         let (ready, exited, missing) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-        Self { placement, ready, exited, missing, released: false, is_stopping: false }
+        let (released, is_stopping, lost_hardware, killed_at) = (false, false, false, None);
+        Self { placement, ready, exited, missing, released, is_stopping, lost_hardware, killed_at }
+    }
+
+    /// Its members are to be killed.
+    pub(crate) fn kill(&mut self, now: Timestamp) {
+        let first = *self.killed_at.get_or_insert(now);
+        self.is_stopping |= self.lost_hardware && now.since(first) >= KILL_AGAIN_MS;
     }
 
     /// Whether the attempt holds no devices: its last member is gone.

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
     Admin, Change, EffectId, FailureClass, Gang, GangId, GangRecord, Health, Input, Job, JobId, LevelName,
-    Levels, MemberId, MemberState, Node, NodeName, Order, Outcome, Phase, Placement, StopCause, SyncKind,
-    Timestamp,
+    Levels, MemberId, MemberState, Node, NodeName, Order, Outcome, Phase, Placement, StopCause, StopStage,
+    SyncKind, Timestamp,
 };
 
 use crate::Violation;
-use crate::attempt::Attempt;
+use crate::attempt::{Attempt, KILL_AGAIN_MS};
 use crate::preemptions::Preemptions;
 use crate::promises::Promises;
 use crate::queues::Queues;
@@ -150,6 +150,7 @@ impl Checker {
             && let Some(attempt) = self.attempt(*gang, *attempt)
         {
             attempt.is_stopping = is_made && leaves_its_place(cause);
+            attempt.lost_hardware = loses_hardware(cause);
         }
     }
 
@@ -347,8 +348,8 @@ impl Checker {
 
     /// A live gang keeps its ordered placement, and every restart reports that placement.
     fn observe_record(&mut self, record: &GangRecord, found: &mut Vec<Violation>) {
-        let is_stopping = matches!(&record.phase, Phase::Stopping { cause, .. } if loses_hardware(cause));
-        self.note_loss(record.id, record.lost_hardware || is_stopping);
+        let loses = matches!(&record.phase, Phase::Stopping { cause, .. } if loses_hardware(cause));
+        self.note_loss(record.id, record.lost_hardware || loses);
         if matches!(record.phase, Phase::Finished { .. }) {
             self.attempts.remove(&record.id);
             return;
@@ -376,8 +377,17 @@ impl Checker {
                 || ranks(|s| matches!(s, MemberState::Running)).iter().next().is_some()
                 || matches!(record.phase, Phase::Running { .. } | Phase::Stopping { .. }),
             is_stopping: match &record.phase {
+                Phase::Stopping { cause, stage: StopStage::Lingering, .. } if loses_hardware(cause) => true,
                 Phase::Stopping { cause, .. } => leaves_its_place(cause),
                 _ => false,
+            },
+            lost_hardware: loses,
+            killed_at: match &record.phase {
+                // Ten seconds before it is killed again.
+                Phase::Stopping { stage: StopStage::Killed, next_at, .. } => {
+                    Some(Timestamp(next_at.0.saturating_sub(KILL_AGAIN_MS)))
+                }
+                _ => None,
             },
         };
         self.attempts.insert(record.id, (record.attempt, attempt));
@@ -414,6 +424,10 @@ impl Checker {
             Order::SignalMembers { gang, attempt, .. } | Order::KillMembers { gang, attempt } => {
                 if self.attempt(*gang, *attempt).is_none_or(|a| a.all_exited()) {
                     found.push(Violation::OrderAfterEnd { gang: *gang, attempt: *attempt });
+                }
+                let now = self.now;
+                if let (Order::KillMembers { .. }, Some(killed)) = (order, self.attempt(*gang, *attempt)) {
+                    killed.kill(now);
                 }
             }
         }

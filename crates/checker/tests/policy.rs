@@ -4,10 +4,10 @@
 
 use phalanx_checker::{Checker, Violation};
 use phalanx_model::{
-    Change, ClassName, DeviceMask, DevicePart, Effect, EffectId, EndOf, Ending, Epoch, Exit, GangId,
-    GangRecord, Input, Job, JobId, Leave, LevelName, MemberId, MemberRecord, MemberState, NodeName, Order,
-    Outcome, Phase, Placement, PreemptMode, Preemption, PreemptionRule, QueueName, Reserved, Served,
-    Settings, Slot, StopCause, Timestamp,
+    Change, ClassName, DeviceMask, DevicePart, Effect, EffectId, EndOf, Ending, Epoch, Exit, FailureClass,
+    GangId, GangRecord, Input, Job, JobId, Leave, LevelName, MemberId, MemberRecord, MemberState, NodeName,
+    Order, Outcome, Phase, Placement, PreemptMode, Preemption, PreemptionRule, QueueName, Reserved, Served,
+    Settings, Slot, Spares, StopCause, Timestamp,
 };
 use phalanx_testkit::{JobBuilder, QueueBuilder, gang, job, levels, node, queue};
 
@@ -93,8 +93,8 @@ impl Watch {
         let eviction = Preemption { by: id(by), rule, at, lost_device_ms: 0, grace_max_ms: None };
         let (gang, cause) = (id(gang), StopCause::Preempted(eviction));
         self.say(vec![
-            Change::GangStopping { gang, attempt: 1, cause },
             Change::GangReserved { gang: id(by), reserved },
+            Change::GangStopping { gang, attempt: 1, cause },
         ])
     }
 }
@@ -470,4 +470,96 @@ fn what_a_gang_had_before_a_restart_it_had() {
     let half_an_hour_us = 30 * MINUTE * 8 * 1_000;
     assert_eq!(told(half_an_hour_us), []);
     assert!(matches!(told(half_an_hour_us - 1)[..], [Violation::ServiceForgotten { .. }]));
+}
+
+/// One node, which is spare, and a job that ran there and lost hardware.
+fn with_spare(is_filled: bool) -> Watch {
+    let mut watch = Watch::new(vec![queue("default")]);
+    watch.tell(&[submitted(one(2, 8).retry(9, &[FailureClass::Node]))]);
+    watch.run(2, 1, 0xff);
+    let spares = Some(Spares { level: None, nodes: 1, is_filled });
+    watch.tell(&[Input::SettingsConfigured {
+        settings: Box::new(Settings { spares, ..Settings::default() }),
+    }]);
+    let cause =
+        StopCause::Failure { class: FailureClass::Node, rank: None, code: None, detail: String::new() };
+    assert_eq!(watch.say(vec![Change::GangStopping { gang: id(2), attempt: 1, cause }]), []);
+    watch.exit(2, 1);
+    watch
+}
+
+/// Jobs that take spot nodes, or do not.
+fn filler(number: u64, takes_spot: bool) -> Input {
+    let mut job = one(number, 8).build();
+    job.turn.takes_spot = takes_spot;
+    Input::JobSubmitted { job: Box::new(job) }
+}
+
+#[test]
+fn spare_nodes_are_for_who_lost_hardware() {
+    for (is_filled, takes_spot, is_right) in
+        [(false, false, false), (false, true, false), (true, false, false), (true, true, true)]
+    {
+        let mut watch = with_spare(is_filled);
+        watch.tell(&[filler(3, takes_spot)]);
+        let found = watch.start(3, 1, 0xff);
+        let is_taken = matches!(found[..], [Violation::SpareTaken { gang, .. }] if gang == id(3));
+        assert_eq!((found.is_empty(), is_taken), (is_right, !is_right), "{found:?}");
+    }
+    let mut watch = with_spare(false);
+    assert_eq!(watch.start(2, 2, 0xff), []);
+}
+
+#[test]
+fn only_who_fills_a_spare_node_leaves_it_for_who_lost_hardware() {
+    let filled = || {
+        let mut watch = with_spare(true);
+        watch.tell(&[filler(3, true), filler(4, true)]);
+        watch.run(3, 1, 0xff);
+        watch
+    };
+    assert_eq!(filled().evict(3, 2, PreemptionRule::Spare), []);
+    assert!(why(&filled().evict(3, 4, PreemptionRule::Spare)).contains("gang 4.0 lost no hardware"));
+    let mut watch = filled();
+    let mut settings = Settings::default();
+    watch.tell(&[Input::SettingsConfigured { settings: Box::new(settings.clone()) }]);
+    assert!(why(&watch.evict(3, 2, PreemptionRule::Spare)).contains("spare nodes are not filled"));
+    // It came when no nodes were kept.
+    let mut watch = with_spare(true);
+    watch.tell(&[Input::SettingsConfigured { settings: Box::new(settings.clone()) }, filler(3, false)]);
+    watch.run(3, 1, 0xff);
+    settings.spares = Some(Spares { level: None, nodes: 1, is_filled: true });
+    watch.tell(&[Input::SettingsConfigured { settings: Box::new(settings) }]);
+    assert!(why(&watch.evict(3, 2, PreemptionRule::Spare)).contains("it does not take spot nodes"));
+}
+
+/// A gang that lost hardware keeps the places of members that exited, until others of it are killed for the second time.
+#[test]
+fn what_a_gang_keeps_for_itself_nobody_takes_before_its_members_are_known_to_hang() {
+    let mut watch = Watch::new(vec![queue("default")]);
+    let two = job(1, gang(2).devices(4)).retry(9, &[FailureClass::Node]);
+    watch.tell(&[submitted(two), submitted(one(2, 4))]);
+    let slot = |rank, devices| Slot { rank, ..place(devices).slots[0].clone() };
+    let both = Placement { slots: vec![slot(0, 0x0f), slot(1, 0xf0)], level: place(1).level };
+    assert_eq!(watch.start_on(id(1), 1, both), []);
+    let cause =
+        StopCause::Failure { class: FailureClass::Node, rank: None, code: None, detail: String::new() };
+    assert_eq!(watch.say(vec![Change::GangStopping { gang: id(1), attempt: 1, cause }]), []);
+    watch.exit(1, 1);
+    let kill = |watch: &mut Watch| {
+        watch.seq += 1;
+        let effect = EffectId { epoch: Epoch(1), seq: watch.seq };
+        let effects = vec![Effect { id: effect, order: Order::KillMembers { gang: id(1), attempt: 1 } }];
+        assert_eq!(watch.step(&[], &Outcome { effects, ..Outcome::default() }), []);
+    };
+    kill(&mut watch);
+    watch.now += 9_999;
+    // A successor repeats it.
+    kill(&mut watch);
+    let before = watch.checker.clone();
+    assert!(!watch.start(2, 1, 0x0f).is_empty(), "its devices are kept");
+    watch.checker = before;
+    watch.now += 1;
+    kill(&mut watch);
+    assert_eq!(watch.start(2, 1, 0x0f), []);
 }

@@ -24,8 +24,9 @@ use std::collections::BTreeMap;
 
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
-    Answer, Effect, Ending, Epoch, Gang, GangId, GangRecord, Input, Job, JobId, JobLookup, Node, NodeName,
-    Outcome, Placement, Plan, Progress, Question, Reason, Report, Service, Snapshot, Timestamp, Wake,
+    Answer, Effect, Ending, Epoch, Gang, GangId, GangRecord, Input, Job, JobId, JobLookup, LevelName, Node,
+    NodeName, Outcome, Placement, Plan, Progress, Question, Reason, Report, Service, Snapshot, Timestamp,
+    Wake,
 };
 
 use cycle::Spent;
@@ -270,6 +271,15 @@ impl Engine {
             report.pools = pools.remove(&report.queue.name).unwrap_or_default();
         }
         reports
+    }
+
+    /// The level that the settings name for [spare nodes](phalanx_model::Spares) if it is none of the levels above the node,
+    /// and these levels: no nodes are kept then.
+    #[must_use]
+    pub fn spares_without_level(&self) -> Option<(&LevelName, &[LevelName])> {
+        let level = self.ledger.queues().settings().spares.as_ref()?.level.as_ref()?;
+        let above = &*self.ledger.levels().above;
+        (!above.contains(level)).then_some((level, above))
     }
 
     /// All pending gangs, in order.

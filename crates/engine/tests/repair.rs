@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use phalanx_model::{
-    Change, DeviceMask, Exit, FailureClass, GangId, Grade, Health, Input, JobId, MemberId, NodeName, Rule,
-    Settings, Spare, Spares, StopCause, Unblock,
+    Change, DeviceMask, Exit, FailureClass, GangId, Grade, Health, Input, JobId, NodeName, Rule, Settings,
+    Spare, Spares, StopCause, Unblock,
 };
 use phalanx_testkit::{GangBuilder, JobBuilder, Watched, gang, job, levels, node};
 
@@ -33,29 +33,6 @@ fn keep(level: Option<&str>, nodes: u32, is_filled: bool) -> Input {
     let level = level.map(|level| phalanx_model::LevelName::new(level).unwrap());
     let spares = Some(Spares { level, nodes, is_filled });
     Input::SettingsConfigured { settings: Box::new(Settings { spares, ..Settings::default() }) }
-}
-
-fn member(watched: &Watched, job: u64, rank: u32) -> MemberId {
-    MemberId { gang: id(job), attempt: watched.record(id(job)).attempt, rank }
-}
-
-/// Brings a gang through the start barrier.
-fn run(watched: &mut Watched, job: u64) {
-    let count = u32::try_from(watched.record(id(job)).members.len()).unwrap();
-    let members: Vec<_> = (0..count).map(|rank| member(watched, job, rank)).collect();
-    watched.step(&members.iter().map(|m| Input::MemberReady { member: *m }).collect::<Vec<_>>());
-    watched.step(&members.iter().map(|m| Input::MemberReleased { member: *m }).collect::<Vec<_>>());
-    assert_eq!(word(watched, job), "running");
-}
-
-fn exits(watched: &Watched, job: u64, ranks: impl IntoIterator<Item = u32>) -> Vec<Input> {
-    let exit = Exit { code: None, signal: Some(15), class: None, detail: String::new() };
-    let members = ranks.into_iter().map(|rank| member(watched, job, rank));
-    members.map(|member| Input::MemberExited { member, exit: exit.clone() }).collect()
-}
-
-fn word(watched: &Watched, job: u64) -> &'static str {
-    watched.record(id(job)).phase.word()
 }
 
 /// The nodes of a gang, rank by rank.
@@ -92,12 +69,11 @@ fn spares(watched: &Watched) -> Vec<String> {
 fn healthy_members_keep_their_nodes_and_ranks() {
     let mut watched = racks(6);
     watched.step(&[submit(train(1, 4))]);
-    run(&mut watched, 1);
+    watched.run(1);
     assert_eq!(nodes(&watched, 1), ["a-0", "a-1", "a-2", "a-3"]);
     watched.step(&[broken("a-1", DeviceMask::EMPTY)]);
-    assert_eq!(word(&watched, 1), "stopping");
-    let gone = exits(&watched, 1, 0..4);
-    watched.step(&gone);
+    assert_eq!(watched.phase(1), "stopping");
+    watched.exit(1, 0..4);
     assert_eq!(nodes(&watched, 1), ["a-0", "a-4", "a-2", "a-3"]);
 }
 
@@ -106,7 +82,7 @@ fn healthy_members_keep_their_nodes_and_ranks() {
 fn nobody_takes_the_places_of_a_gang_that_is_stopped_for_its_hardware() {
     let mut watched = racks(3);
     watched.step(&[submit(train(1, 2)), submit(train(2, 3))]);
-    run(&mut watched, 1);
+    watched.run(1);
     assert_eq!(
         (nodes(&watched, 1), nodes(&watched, 2)),
         (vec!["a-0".into(), "a-1".into()], vec!["b-0".into(), "b-1".into(), "b-2".into()])
@@ -114,12 +90,32 @@ fn nobody_takes_the_places_of_a_gang_that_is_stopped_for_its_hardware() {
     watched.step(&[submit(job(3, gang(2).devices(4)).priority(1_000))]);
     watched.step(&[broken("a-1", DeviceMask::EMPTY)]);
     for rank in 0..2 {
-        assert_eq!(word(&watched, 3), "pending");
-        let gone = exits(&watched, 1, [rank]);
-        watched.step(&gone);
+        assert_eq!(watched.phase(3), "pending");
+        watched.exit(1, [rank]);
     }
     assert_eq!(nodes(&watched, 1), ["a-0", "a-2"]);
-    assert_eq!(word(&watched, 3), "pending");
+    assert_eq!(watched.phase(3), "pending");
+}
+
+/// A process on broken hardware may hang for hours, and a pod until its finalizer goes. The other nodes were kept as long.
+#[test]
+fn a_gang_with_a_member_that_hangs_keeps_no_places_once_it_is_killed_again() {
+    let mut watched = racks(3);
+    watched.step(&[submit(train(1, 2).grace(30_000)), submit(train(2, 3)), submit(train(3, 1))]);
+    watched.run(1);
+    watched.step(&[broken("a-1", DeviceMask::EMPTY), submit(train(4, 1)), submit(train(5, 1))]);
+    watched.exit(1, [0]);
+    watched.advance(30_000);
+    assert_eq!(["pending"; 2], [4, 5].map(|job| watched.phase(job)), "it has just been killed");
+    watched.restart();
+    watched.advance(9_999);
+    assert_eq!(watched.phase(4), "pending");
+    watched.advance(1);
+    assert_eq!((watched.phase(1), watched.phase(4)), ("stopping", "starting"));
+    watched.restart();
+    // When it is over at last, its node is somebody else's, and the other rack is full.
+    watched.exit(1, [1]);
+    assert_eq!((watched.phase(1), watched.phase(5)), ("pending", "pending"));
 }
 
 #[test]
@@ -127,8 +123,8 @@ fn the_loss_of_a_node_may_be_told_after_the_end_of_the_gang() {
     for told_first in [true, false] {
         let mut watched = racks(4);
         watched.step(&[submit(train(1, 3))]);
-        run(&mut watched, 1);
-        let mut facts = exits(&watched, 1, 0..3);
+        watched.run(1);
+        let mut facts = watched.exits(1, 0..3);
         for fact in &mut facts {
             if let Input::MemberExited { exit, .. } = fact {
                 *exit = Exit::failed(FailureClass::Node, "the node was lost");
@@ -148,10 +144,9 @@ fn the_loss_of_a_node_may_be_told_after_the_end_of_the_gang() {
 fn a_gang_moves_off_a_node_as_a_whole() {
     let mut watched = racks(4);
     watched.step(&[submit(in_rack(1, gang(8).devices(1).per_node(4)))]);
-    run(&mut watched, 1);
+    watched.run(1);
     watched.step(&[broken("a-0", DeviceMask::one(2))]);
-    let gone = exits(&watched, 1, 0..8);
-    watched.step(&gone);
+    watched.exit(1, 0..8);
     let on: Vec<String> = nodes(&watched, 1);
     assert_eq!(on, ["a-2", "a-2", "a-2", "a-2", "a-1", "a-1", "a-1", "a-1"]);
 }
@@ -161,10 +156,9 @@ fn a_gang_moves_off_a_node_as_a_whole() {
 fn a_gang_without_an_equal_node_near_by_is_placed_anew() {
     let mut watched = racks(3);
     watched.step(&[submit(train(1, 3))]);
-    run(&mut watched, 1);
+    watched.run(1);
     watched.step(&[broken("a-1", DeviceMask::EMPTY)]);
-    let gone = exits(&watched, 1, 0..3);
-    watched.step(&gone);
+    watched.exit(1, 0..3);
     assert_eq!(nodes(&watched, 1), ["b-0", "b-1", "b-2"]);
 }
 
@@ -175,13 +169,12 @@ fn nodes_with_other_devices_are_no_replacement() {
     all.push(node("n-3").gpus(8).nvswitch().build());
     let mut watched = Watched::with_nodes(&levels(&["cluster"]), &all);
     watched.step(&[submit(job(1, gang(2).devices(4)).retry(9, &[FailureClass::Node]))]);
-    run(&mut watched, 1);
+    watched.run(1);
     let before = nodes(&watched, 1);
     watched.step(&[broken(&before[1], DeviceMask::EMPTY)]);
-    let gone = exits(&watched, 1, 0..2);
-    let out = watched.step(&gone);
+    let out = watched.exit(1, 0..2);
     assert!(!out.changes.iter().any(|change| matches!(change, Change::GangReserved { .. })));
-    assert_eq!(word(&watched, 1), "starting", "it is placed like any other");
+    assert_eq!(watched.phase(1), "starting", "it is placed like any other");
 }
 
 /// On Kubernetes a gang is held until all of its pods are back.
@@ -189,12 +182,12 @@ fn nodes_with_other_devices_are_no_replacement() {
 fn a_gang_that_is_held_meanwhile_finds_its_places_afterwards() {
     let mut watched = racks(5);
     watched.step(&[keep(Some("rack"), 1, false), submit(train(1, 3))]);
-    run(&mut watched, 1);
+    watched.run(1);
     watched.step(&[broken("a-1", DeviceMask::EMPTY)]);
-    let mut facts = exits(&watched, 1, 0..3);
+    let mut facts = watched.exits(1, 0..3);
     facts.push(Input::JobHeld { job: JobId(1), by: "pods are missing".into() });
     watched.step(&facts);
-    assert_eq!(word(&watched, 1), "pending");
+    assert_eq!(watched.phase(1), "pending");
     watched.step(&[Input::JobReleased { job: JobId(1), by: "pods are missing".into() }]);
     assert_eq!(nodes(&watched, 1), ["a-0", "a-3", "a-2"]);
 }
@@ -207,21 +200,23 @@ fn so_many_whole_nodes_of_each_rack_stay_free() {
     let small = |id| submit(job(id, gang(1).devices(1)));
     watched.step(&(1..=24).map(small).collect::<Vec<_>>());
     watched.step(&[small(25)]);
-    assert_eq!((word(&watched, 24), word(&watched, 25)), ("starting", "pending"));
+    assert_eq!((watched.phase(24), watched.phase(25)), ("starting", "pending"));
     // A spare node that fails is followed by the next one that is free.
     watched.step(&[lost("a-3")]);
     assert_eq!(spares(&watched), ["b-3"]);
     for job in 1..=24 {
         watched.step(&[Input::CancelRequested { job: JobId(job), by: "user".into() }]);
-        let gone = exits(&watched, job, [0]);
-        watched.step(&gone);
+        watched.exit(job, [0]);
     }
     assert_eq!(spares(&watched), ["a-2", "b-3"]);
     watched.step(&[keep(None, 3, false)]);
     assert_eq!(spares(&watched), ["b-1", "b-2", "b-3"]);
     // No such level: nothing is kept.
+    assert_eq!(watched.engine.spares_without_level(), None);
     watched.step(&[keep(Some("row"), 1, false)]);
     assert_eq!(spares(&watched), [""; 0]);
+    let (level, known) = watched.engine.spares_without_level().unwrap();
+    assert_eq!((level.as_str(), known.len()), ("row", 2));
 }
 
 /// Which nodes are spare changes, and so may the setting: the job is not refused for good.
@@ -229,33 +224,32 @@ fn so_many_whole_nodes_of_each_rack_stay_free() {
 fn a_job_that_would_need_spare_nodes_waits_and_hears_why() {
     let mut watched = racks(4);
     watched.step(&[keep(Some("rack"), 1, false), submit(train(1, 4)), submit(train(2, 5))]);
-    assert_eq!(word(&watched, 1), "pending");
+    assert_eq!(watched.phase(1), "pending");
     assert!(watched.engine.gang(id(2)).is_none(), "no rack has five nodes");
     let report = watched.engine.explain(id(1)).unwrap();
     assert!(report.unblock.contains(&Unblock::Without { rule: Rule::Spares }), "{report:?}");
     watched.step(&[Input::SettingsConfigured { settings: Box::default() }]);
-    assert_eq!(word(&watched, 1), "starting");
+    assert_eq!(watched.phase(1), "starting");
 }
 
 #[test]
 fn what_fills_a_spare_node_leaves_it_for_a_gang_that_needs_it() {
     let mut watched = racks(4);
     watched.step(&[keep(Some("rack"), 1, true), submit(train(1, 3)), submit(train(2, 3))]);
-    run(&mut watched, 1);
+    watched.run(1);
     let mut sweep = |id: u64| {
         let mut job = job(id, gang(1).devices(2)).class("serving").build();
         job.turn.takes_spot = true;
         watched.step(&[Input::JobSubmitted { job: Box::new(job) }]);
-        run(&mut watched, id);
+        watched.run(id);
         nodes(&watched, id)
     };
     assert_eq!([sweep(3), sweep(4)].concat(), ["a-3", "a-3"]);
     assert_eq!(sweep(5), ["b-3"]);
     watched.step(&[broken("a-1", DeviceMask::EMPTY)]);
-    let gone = exits(&watched, 1, 0..3);
-    watched.step(&gone);
-    assert_eq!([1, 3, 4, 5].map(|job| word(&watched, job)), ["pending", "stopping", "stopping", "running"]);
-    let gone: Vec<Input> = [3, 4].iter().flat_map(|job| exits(&watched, *job, [0])).collect();
+    watched.exit(1, 0..3);
+    assert_eq!([1, 3, 4, 5].map(|job| watched.phase(job)), ["pending", "stopping", "stopping", "running"]);
+    let gone: Vec<Input> = [3, 4].iter().flat_map(|job| watched.exits(*job, [0])).collect();
     watched.step(&gone);
     assert_eq!(nodes(&watched, 1), ["a-0", "a-3", "a-2"]);
 }

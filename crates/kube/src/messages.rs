@@ -13,7 +13,9 @@ use k8s_openapi::api::resource::v1::{
 use k8s_openapi::api::resource::v1beta2::DeviceTaintRule;
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment};
 use kube::api::DynamicObject;
-use phalanx_model::{DeviceMask, FailureClass, Machine, MemberId, NodeName, Reason, Rejection};
+use phalanx_model::{
+    DeviceMask, FailureClass, GangRecord, Machine, MemberId, NodeName, Phase, Reason, Rejection, StopCause,
+};
 
 use crate::crd::HealthSpec;
 use crate::recognise::{ObjectRef, Suspend};
@@ -74,6 +76,26 @@ pub enum Event {
         member: MemberId,
         detail: String,
     },
+}
+
+/// That the engine stops a gang.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stopping {
+    pub cause: StopCause,
+    /// Whether pods that have ended hold their places no longer.
+    pub frees_exited: bool,
+}
+
+impl Stopping {
+    #[must_use]
+    pub fn of(record: &GangRecord) -> Option<Self> {
+        match &record.phase {
+            Phase::Stopping { cause, .. } => {
+                Some(Self { cause: cause.clone(), frees_exited: record.frees_exited() })
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Why a pod was not bound.

@@ -313,6 +313,8 @@ pub enum StopStage {
     Advised,
     Terminated,
     Killed,
+    /// Members that were killed are still there when the kill is repeated: they hang, and nobody knows for how long.
+    Lingering,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -414,11 +416,12 @@ impl GangRecord {
     }
 
     /// Whether members of the gang that have exited hold nothing: the gang is being stopped, and does not start again in
-    /// its placement. A gang that is resized keeps its placement until it starts again, and the members of a gang that
-    /// starts or runs may still be needed.
+    /// its placement. A gang that is resized keeps its placement until it starts again, and so does one that lost
+    /// hardware, unless some of its members hang; the members of a gang that starts or runs may still be needed.
     #[must_use]
     pub const fn frees_exited(&self) -> bool {
         match &self.phase {
+            Phase::Stopping { cause, stage: StopStage::Lingering, .. } if cause.is_of_hardware() => true,
             Phase::Stopping { cause, .. } => cause.frees_exited(),
             _ => false,
         }

@@ -266,6 +266,7 @@ fn phase_words(record: &GangRecord, reason: Option<&Reason>, names: &Names) -> S
                 StopStage::Advised => "advised",
                 StopStage::Terminated => "SIGTERM sent",
                 StopStage::Killed => "SIGKILL sent",
+                StopStage::Lingering => "SIGKILL sent again",
             };
             format!("{stage}: {}", cause_words(cause, names))
         }

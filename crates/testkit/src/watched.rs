@@ -4,7 +4,7 @@ use phalanx_checker::Checker;
 use phalanx_engine::{Config, Engine};
 use phalanx_model::{
     Effect, Epoch, FailureClass, GangId, GangRecord, Input, Levels, MemberState, Node, NodeName, Order,
-    Outcome, Phase, Placement, QueueReport, Reason, StopCause, Timestamp, Wake,
+    Outcome, Phase, Placement, QueueReport, Reason, StopCause, StopStage, Timestamp, Wake,
 };
 
 use crate::{costs, oracle};
@@ -261,15 +261,17 @@ impl Watched {
 }
 
 /// The part of a placement whose members hold it: while a gang is stopped that does not start again in what is left of its
-/// placement, those that are still there.
+/// placement, or whose members hang, those that are still there.
 fn there(record: &GangRecord) -> Option<Placement> {
     let mut placement = record.placement.clone()?;
-    let keeps_all = |cause: &StopCause| match cause {
+    let keeps_all = |cause: &StopCause, stage| match cause {
         StopCause::Resized { .. } => true,
-        StopCause::Failure { class, .. } | StopCause::Displaced { class, .. } => *class == FailureClass::Node,
+        StopCause::Failure { class, .. } | StopCause::Displaced { class, .. } => {
+            *class == FailureClass::Node && stage != StopStage::Lingering
+        }
         _ => false,
     };
-    if matches!(&record.phase, Phase::Stopping { cause, .. } if !keeps_all(cause)) {
+    if matches!(&record.phase, Phase::Stopping { cause, stage, .. } if !keeps_all(cause, *stage)) {
         let is_gone = |rank: u32| matches!(record.members[rank as usize].state, MemberState::Exited(_));
         placement.slots.retain(|slot| !is_gone(slot.rank));
     }

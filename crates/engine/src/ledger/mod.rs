@@ -251,6 +251,10 @@ impl Ledger {
         self.now
     }
 
+    pub(crate) const fn levels(&self) -> &Levels {
+        &self.levels
+    }
+
     pub(crate) const fn tree(&self) -> &Tree {
         &self.tree
     }

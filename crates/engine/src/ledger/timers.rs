@@ -5,7 +5,8 @@ use phalanx_model::{Ending, GangId, GangRecord, Outcome, Phase, Signal, StopCaus
 
 use super::Ledger;
 
-/// How often a kill is repeated while processes still linger (uninterruptible sleep).
+/// How often a kill is repeated while processes still linger (uninterruptible sleep), and how long a gang that lost
+/// hardware keeps the places of its healthy members after the kill.
 const KILL_AGAIN_MS: u64 = 10_000;
 
 impl Ledger {
@@ -142,7 +143,8 @@ impl Ledger {
         let advised_ms = self.advised_ms(gang, &cause);
         let (stage, wait_ms) = match stage {
             StopStage::Advised => (StopStage::Terminated, grace_ms.min(self.allowed_ms(&cause, advised_ms))),
-            StopStage::Terminated | StopStage::Killed => (StopStage::Killed, KILL_AGAIN_MS),
+            StopStage::Terminated => (StopStage::Killed, KILL_AGAIN_MS),
+            StopStage::Killed | StopStage::Lingering => (StopStage::Lingering, KILL_AGAIN_MS),
         };
         let next_at = self.now.plus(wait_ms);
         self.set_phase(gang, Phase::Stopping { cause, stage, next_at });
@@ -170,7 +172,7 @@ impl Ledger {
             (StopStage::Advised, None) | (StopStage::Terminated, _) => {
                 SignalMembers { gang, attempt, signal: Signal::Terminate }
             }
-            (StopStage::Killed, _) => KillMembers { gang, attempt },
+            (StopStage::Killed | StopStage::Lingering, _) => KillMembers { gang, attempt },
         };
         self.emit(order, out);
     }

@@ -1,10 +1,10 @@
 //! Lifecycle and engine together, as tests play them.
 
-use phalanx_model::{Change, GangRecord, Input, Outcome, Phase, Timestamp};
+use phalanx_model::{Change, GangRecord, Input, Outcome, Timestamp};
 use phalanx_shell::Engine;
 
 use super::Lifecycle;
-use crate::messages::WaitsFor;
+use crate::messages::{Stopping, WaitsFor};
 
 /// One step of the engine, and what the lifecycle makes of it; the facts that follow from it.
 pub(in crate::gang) fn step(
@@ -17,12 +17,8 @@ pub(in crate::gang) fn step(
     let mut more = Vec::new();
     let _ = engine.step(now, facts, &mut out);
     for effect in &out.effects {
-        let phase = engine.gang(effect.order.gang()).map(|gang| gang.phase.clone());
-        let cause = match phase {
-            Some(Phase::Stopping { cause, .. }) => Some(cause),
-            _ => None,
-        };
-        lifecycle.carry_out(&effect.order, cause.as_ref());
+        let stopping = engine.gang(effect.order.gang()).and_then(Stopping::of);
+        lifecycle.carry_out(&effect.order, stopping.as_ref());
         more.push(Input::EffectDone { effect: effect.id });
     }
     for change in &out.changes {

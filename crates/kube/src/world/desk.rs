@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use phalanx_model::{
-    Change, Effect, EffectId, Epoch, GangId, GangRecord, Input, JobId, LevelName, NodeName, Order, Phase,
-    QueueName, QueueReport, Slot, StopCause, Timestamp,
+    Change, Effect, EffectId, Epoch, GangId, GangRecord, Input, JobId, LevelName, NodeName, Order, QueueName,
+    QueueReport, Slot, StopCause, Timestamp,
 };
 use phalanx_shell::{Engine, Handle, World, sentences, unix_now};
 use tokio::sync::mpsc::UnboundedSender;
@@ -23,7 +23,7 @@ use super::waits::StartWaits;
 use crate::gang::Lifecycle;
 use crate::gang::report::promises::Promise;
 use crate::gang::report::waits::NAMED_MAX;
-use crate::messages::{Call, EVICTED, Event, STARTING, STOPPING, WaitsFor};
+use crate::messages::{Call, EVICTED, Event, STARTING, STOPPING, Stopping, WaitsFor};
 
 /// Messages taken before facts are told.
 const BATCH_MAX: usize = 4_096;
@@ -35,7 +35,7 @@ pub(super) enum Message {
     Listed(&'static str),
     /// A kind is refused, and given up for now.
     Unwatched(&'static str, Trouble),
-    Orders(Vec<(EffectId, Order, Option<StopCause>)>),
+    Orders(Vec<(EffectId, Order, Option<Stopping>)>),
     News(Vec<News>),
     /// Something that an operator should read.
     Trouble(Trouble),
@@ -281,9 +281,10 @@ impl Desk {
                 trouble.say();
             }
             Message::Orders(orders) => {
-                for (_, order, cause) in &orders {
-                    self.trace(|spans, _| spans.ordered(order, cause.as_ref()));
-                    self.lifecycle.carry_out(order, cause.as_ref());
+                for (_, order, stopping) in &orders {
+                    let cause = stopping.as_ref().map(|stopping| &stopping.cause);
+                    self.trace(|spans, _| spans.ordered(order, cause));
+                    self.lifecycle.carry_out(order, stopping.as_ref());
                     if let Order::ReleaseMembers { gang, .. } = order
                         && let Some(took) = self.start_waits.bound(gang.job)
                     {
@@ -371,10 +372,9 @@ pub(super) struct KubeWorld {
 
 impl World for KubeWorld {
     fn carry_out(&mut self, effects: &[Effect], engine: &Engine) {
-        let orders: Vec<_> = effects
-            .iter()
-            .map(|effect| (effect.id, effect.order.clone(), cause_of(engine, effect.order.gang())))
-            .collect();
+        let stopping = |order: &Order| engine.gang(order.gang()).and_then(Stopping::of);
+        let orders: Vec<_> =
+            effects.iter().map(|effect| (effect.id, effect.order.clone(), stopping(&effect.order))).collect();
         if !orders.is_empty() {
             let _ = self.desk.send(Message::Orders(orders));
         }
@@ -421,13 +421,6 @@ fn promises(engine: &Engine) -> Vec<Promise> {
     let promises =
         engine.jobs().flat_map(|(job, gangs)| gangs.iter().filter_map(|gang| Promise::of(job, gang)));
     promises.collect()
-}
-
-fn cause_of(engine: &Engine, gang: GangId) -> Option<StopCause> {
-    match &engine.gang(gang)?.phase {
-        Phase::Stopping { cause, .. } => Some(cause.clone()),
-        _ => None,
-    }
 }
 
 fn news(now: Timestamp, change: &Change, engine: &Engine) -> Option<News> {

@@ -7,7 +7,7 @@ use phalanx_model::{GangId, Stop, StopCause};
 
 use crate::gang::Lifecycle;
 use crate::gang::state::Gang;
-use crate::messages::{Call, PodRef};
+use crate::messages::{Call, PodRef, Stopping};
 
 impl Gang {
     /// How long the slowest of its pods has from SIGTERM on, in milliseconds.
@@ -19,15 +19,16 @@ impl Gang {
 
 impl Lifecycle {
     /// Tells the pods of a gang by when to have saved their work.
-    pub(in crate::gang) fn advise(&mut self, id: GangId, attempt: u32, cause: Option<&StopCause>) {
+    pub(in crate::gang) fn advise(&mut self, id: GangId, attempt: u32, stopping: Option<&Stopping>) {
         let Some(key) = self.jobs.get(&id.job).cloned() else { return };
         let run = self.gangs.get_mut(&key).and_then(|gang| gang.job.as_mut()?.run.as_mut());
         let Some(run) = run.filter(|run| run.attempt == attempt) else { return };
-        run.is_leaving = cause.is_none_or(StopCause::frees_exited);
+        run.is_leaving = stopping.is_none_or(|stopping| stopping.frees_exited);
         self.free_exited(&key);
         let gang = self.gangs.get(&key);
         let Some((gang, submitted)) = gang.and_then(|gang| Some((gang, gang.job.as_ref()?))) else { return };
         let lead_ms = lead_ms(submitted.stop);
+        let cause = stopping.map(|stopping| &stopping.cause);
         let within_ms = lead_ms.min(grace_max_ms(cause).unwrap_or(u64::MAX));
         let names = submitted.seats.iter().filter_map(|seat| seat.pod.as_ref());
         let pods: Vec<PodRef> = names.filter_map(|name| gang.pod_ref(name)).collect();

@@ -3,20 +3,19 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use phalanx_model::{Exit, GangId, Input, MemberId, Order, Placement, Signal, StopCause, Timestamp};
+use phalanx_model::{Exit, GangId, Input, MemberId, Order, Placement, Signal, Timestamp};
 
 use super::scale_up::JOINED;
 use super::submit::gang_of;
 use crate::gang::Lifecycle;
 use crate::gang::pods::{Note, State, Written};
 use crate::gang::state::{Gang, Member, Run, Stage, Submitted};
-use crate::messages::PodRef;
-use crate::messages::{Call, Unbound};
+use crate::messages::{Call, PodRef, Stopping, Unbound};
 use crate::recognise::GangKey;
 
 impl Lifecycle {
-    /// Takes an order of the engine. `cause` is why a gang stops, where it does.
-    pub fn carry_out(&mut self, order: &Order, cause: Option<&StopCause>) {
+    /// Takes an order of the engine, about a gang that is stopped or not.
+    pub fn carry_out(&mut self, order: &Order, stopping: Option<&Stopping>) {
         match order {
             Order::StartMembers { gang, attempt, placement, deadline } => {
                 self.start(*gang, *attempt, placement, *deadline);
@@ -24,10 +23,10 @@ impl Lifecycle {
             Order::ReleaseMembers { gang, .. } => self.release(*gang),
             // The kubelet sends SIGTERM when the pod is deleted; other signals it knows none.
             Order::SignalMembers { gang, attempt, signal: Signal::Advisory(_) } => {
-                self.advise(*gang, *attempt, cause);
+                self.advise(*gang, *attempt, stopping);
             }
             Order::SignalMembers { gang, attempt, signal: Signal::Terminate }
-            | Order::KillMembers { gang, attempt } => self.stop(*gang, *attempt, cause),
+            | Order::KillMembers { gang, attempt } => self.stop(*gang, *attempt, stopping),
         }
     }
 

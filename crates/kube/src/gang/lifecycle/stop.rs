@@ -7,14 +7,14 @@ use phalanx_model::{Exit, FailureClass, GangId, MemberId, Slot, StopCause};
 use super::grace::grace_s;
 use crate::gang::Lifecycle;
 use crate::gang::state::{Member, Pod, Stage, Stop};
-use crate::messages::Call;
-use crate::messages::PodRef;
+use crate::messages::{Call, PodRef, Stopping};
 use crate::recognise::GangKey;
 
 impl Lifecycle {
     /// Stops a start: pods that were bound go, ranks without one are gone already. The engine orders it again and again,
     /// until the last of them is gone.
-    pub(in crate::gang) fn stop(&mut self, id: GangId, attempt: u32, cause: Option<&StopCause>) {
+    pub(in crate::gang) fn stop(&mut self, id: GangId, attempt: u32, stopping: Option<&Stopping>) {
+        let cause = stopping.map(|stopping| &stopping.cause);
         let Some(key) = self.jobs.get(&id.job).cloned() else { return };
         let (why, suspend) = match cause {
             Some(StopCause::Preempted(_) | StopCause::Displaced { .. }) => {
@@ -27,7 +27,7 @@ impl Lifecycle {
         let Some(submitted) = gang.job.as_mut() else { return };
         let Some(run) = submitted.run.as_mut().filter(|run| run.attempt == attempt) else { return };
         let is_again = matches!(std::mem::replace(&mut run.stage, Stage::Stopping(why)), Stage::Stopping(_));
-        run.is_leaving = cause.is_none_or(StopCause::frees_exited);
+        run.is_leaving = stopping.is_none_or(|stopping| stopping.frees_exited);
         let mut going = Vec::new();
         let mut gone = Vec::new();
         let mut stays = None;

@@ -262,3 +262,34 @@ fn a_node_that_turned_pods_away_is_tried_again_later_and_later() {
     assert!(!distrust.turned_away(now, &node) && distrust.turned_away(now, &node), "from the beginning");
     assert!(distrust.forget(&node) && distrust.wake().is_none());
 }
+
+/// A process that waits for a device that does not answer cannot be ended. Its gang keeps its other nodes until it is killed
+/// for the second time.
+#[test]
+fn what_a_gang_that_lost_hardware_keeps_is_free_once_a_pod_of_it_hangs() {
+    let mut play = Play::begin();
+    play.job["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] =
+        json!("2");
+    play.node("b", 4, &json!({}));
+    play.change_job(|_| {});
+    play.after(0);
+    assert_eq!(places(&play), [("a".to_owned(), 2), ("b".to_owned(), 2)].into());
+    play.silent = Some("a".to_owned());
+    play.grade("a", &[(0, "Broken")]);
+    let limits = json!({ "limits": { "nvidia.com/gpu": "4" } });
+    let next = json!({
+        "metadata": { "namespace": "x", "name": "next", "uid": "next" },
+        "spec": { "schedulerName": "phalanx", "containers": [{ "name": "c", "resources": limits }] },
+    });
+    play.see("next", next);
+    play.after(0);
+    let is_on = |play: &Play| play.pods["next"]["spec"]["nodeName"].as_str().map(str::to_owned);
+    let mut waited_s = 0;
+    while is_on(&play).is_none() {
+        assert!(waited_s < 120, "{:?}", play.pods);
+        play.after(1_000);
+        waited_s += 1;
+    }
+    assert_eq!(is_on(&play).as_deref(), Some("b"));
+    assert!(waited_s >= 10, "{waited_s} s");
+}

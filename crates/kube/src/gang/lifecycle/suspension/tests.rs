@@ -150,7 +150,7 @@ impl Play {
         if self.is_suspended() {
             let has_ended =
                 |pod: &Value| ["Succeeded", "Failed"].iter().any(|end| pod["status"]["phase"] == *end);
-            let is_active = |(_, pod): &(&String, &Value)| !has_ended(pod);
+            let is_active = |(name, pod): &(&String, &Value)| name.starts_with("g-") && !has_ended(pod);
             let all: Vec<String> = self.pods.iter().filter(is_active).map(|(name, _)| name.clone()).collect();
             for name in all {
                 let stays =
