@@ -373,6 +373,16 @@ pub(crate) fn dry_run(engine: &Engine, map: &Map, job: &Job) -> DryRunView {
     DryRunView { rejected, reports, predicted, first_fit, levels: map.levels.clone() }
 }
 
+/// A warning where spare nodes are to be kept at a level that there is not.
+pub(crate) fn unkept_spares(engine: &Engine) -> Option<String> {
+    let (level, above) = engine.spares_without_level()?;
+    let known = above.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    Some(format!(
+        "no spare nodes are kept: `spares` names the level {level}, and the levels above the node are {known}; name one of \
+         them, or none for the whole cluster"
+    ))
+}
+
 pub(crate) fn nodes(engine: &Engine, unknown: &UnknownUse) -> Vec<NodeView> {
     let held = held(engine);
     engine

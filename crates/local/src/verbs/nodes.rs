@@ -17,13 +17,15 @@ const NAMED_MAX: usize = 20;
 
 pub(super) fn list(daemon: &Arc<Daemon>) -> Result<Answer, Failure> {
     let shared = Arc::clone(daemon);
-    let mut nodes = daemon.engine.look(move |engine| views::nodes(engine, &shared.unknown))?;
+    let (mut nodes, unkept) = daemon
+        .engine
+        .look(move |engine| (views::nodes(engine, &shared.unknown), views::unkept_spares(engine)))?;
     daemon.closed.say(&mut nodes);
     Ok(Answer::Nodes(NodesView {
         nodes,
         isolation: daemon.isolation.clone(),
         notes: daemon.notes.clone(),
-        warnings: daemon.warnings(),
+        warnings: daemon.warnings().into_iter().chain(unkept).collect(),
     }))
 }
 
