@@ -15,6 +15,7 @@ fn start(dir: &Path, words: &str) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_train"));
     command.args(words.split_whitespace()).env_clear();
     command.env("PHALANX_CKPT_DIR", dir.join("ckpt")).env("PHALANX_CHECKPOINTED", dir.join("told"));
+    command.env("PHALANX_PROGRESS", dir.join("progress")).env("PHALANX_CHECKPOINT_EVERY", dir.join("advice"));
     command.stdout(Stdio::piped()).spawn().unwrap()
 }
 
@@ -58,6 +59,21 @@ fn it_saves_when_asked_says_so_and_resumes_there() {
     let mut other = start(dir.path(), "--rank 1 --steps 13 --step 1ms --save-every 0s");
     assert!(other.wait().unwrap().success());
     assert_eq!(fs::read_to_string(dir.path().join("ckpt/step")).unwrap(), "12\n");
+
+    // As often as it is advised to.
+    for (advice, saved) in [("", 12), ("3600\n", 12), ("0\n", 14)] {
+        fs::write(dir.path().join("advice"), advice).unwrap();
+        let advised = "--steps 14 --step 1ms --save-every advised --save-at-first 1h";
+        assert!(start(dir.path(), advised).wait().unwrap().success());
+        let step = fs::read_to_string(dir.path().join("ckpt/step")).unwrap();
+        assert_eq!(step, format!("{saved}\n"), "{advice:?}");
+    }
+    let told = fs::read_to_string(dir.path().join("progress")).unwrap();
+    assert!(
+        told.starts_with("step=14 of=14 work=") && told.contains("us saved=") && told.ends_with("us\n"),
+        "{told}"
+    );
+
     fs::write(dir.path().join("ckpt/step"), "half\n").unwrap();
     assert!(!start(dir.path(), "--steps 1").wait().unwrap().success());
 }

@@ -23,6 +23,7 @@ mod lists;
 mod mpi;
 mod nodes;
 mod notices;
+mod progress;
 mod queues;
 mod rank_death;
 mod restart;

@@ -1,5 +1,6 @@
 //! Ranks that touch the file named by `PHALANX_CHECKPOINTED` say that their gang saved its work. The files are looked at
-//! once a second; what counts is when they were touched. How much output ranks have written is noted at the same time.
+//! once a second; what counts is when they were touched. How far ranks are, and how much output they have written,
+//! is noted at the same time.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,7 +24,7 @@ type Watched = BTreeMap<(GangId, u32), Timestamp>;
 pub(crate) fn start(daemon: &Arc<Daemon>) -> io::Result<()> {
     let (mut watched, mut output) = (Watched::new(), Sampler::default());
     Daemon::watch(daemon, "attempts", EVERY, move |daemon| {
-        let goes_on = look(daemon, &mut watched);
+        let goes_on = look(daemon, &mut watched) && daemon.progress.look(daemon);
         output.look(&daemon.paths, unix_now(), watched.keys().copied());
         goes_on
     })

@@ -37,8 +37,9 @@ use crate::launch::{self, make_dir};
 use crate::limits::{Limits, LimitsError, LimitsGiven, PendingBytes};
 use crate::losses;
 use crate::metrics::Metrics;
-use crate::notify::Notifier;
+use crate::notify::{Notice, Notifier};
 use crate::orphans::{self, UnknownUse};
+use crate::progress::Progress;
 use crate::queues::{self, QueuesError};
 use crate::record::Recorder;
 use crate::server;
@@ -167,6 +168,7 @@ pub(crate) struct Daemon {
     pub(crate) closed: Closed,
     pub(crate) health: Health,
     pub(crate) usage: Usage,
+    pub(crate) progress: Progress,
     pub(crate) notifier: Notifier,
     pub(crate) is_root: bool,
     next_job: AtomicU64,
@@ -185,6 +187,21 @@ impl Daemon {
     pub(crate) fn warnings(&self) -> Vec<String> {
         let losses = losses::unseen(&self.paths).into_iter().map(|loss| loss.what);
         losses.chain(self.unknown.warnings()).chain(self.clock.warning()).collect()
+    }
+
+    /// Tells the owner of a job what it does, if the job says how.
+    pub(crate) fn warn_owner(&self, job: JobId, event: &'static str, detail: String) {
+        let asked = self.engine.look(move |engine| {
+            let job = engine.job(job)?;
+            let to = job.gangs.iter().find_map(|gang| gang.program.notify.clone())?;
+            let (owner, name) = (job.owner.clone(), job.name.to_string());
+            Some(Notice { to, owner, job: job.id.0, name, event, detail, ending: None })
+        });
+        if let Ok(Some(notice)) = asked
+            && !self.notifier.send(notice)
+        {
+            tracing::warn!(%job, event, "too many notices wait, one is dropped");
+        }
     }
 
     /// A job of the history that this owner submitted with this key. (The engine knows those of its books.)
@@ -304,6 +321,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         access: Policy::of(&facts),
         health,
         usage: Usage::new(millis(options.idle_after)),
+        progress: Progress::default(),
         notifier,
         is_root: nix::unistd::geteuid().is_root(),
         next_job: AtomicU64::new(next_job),

@@ -29,6 +29,8 @@ pub(crate) struct Attempt<'a> {
     pub(crate) home: &'a str,
 }
 
+use crate::progress;
+
 type Env = BTreeMap<String, String>;
 
 /// Processes that a launcher may be told to start on one node. A user's number, so it has a limit.
@@ -120,6 +122,8 @@ impl Attempt<'_> {
         set(env, "PHALANX_TOPOLOGY", self.dir.join("topology.json").display());
         set(env, "PHALANX_PREEMPT_AT", self.dir.join("preempt_at").display());
         set(env, "PHALANX_CHECKPOINTED", self.dir.join(CHECKPOINTED).display());
+        set(env, "PHALANX_PROGRESS", self.dir.join(progress::file_of(rank)).display());
+        set(env, "PHALANX_CHECKPOINT_EVERY", self.dir.join(progress::CHECKPOINT_EVERY).display());
         set(env, "PHALANX_STATE", self.state.display());
         if let Some(dir) = &program.checkpoint_dir {
             set(env, "PHALANX_CKPT_DIR", dir);

@@ -15,6 +15,7 @@ use phalanx_node::{IsolationChoice, MemberSpec, Secret, THIS_PROGRAM};
 use crate::Paths;
 use crate::env::{Attempt, CHECKPOINTED, launcher};
 use crate::limits::Limits;
+use crate::progress;
 use crate::share::{self, RankLimits};
 use crate::terminal;
 use crate::user::Account;
@@ -47,6 +48,10 @@ pub(crate) fn prepare(paths: &Paths, start: &Start, nodes: &BTreeMap<NodeName, N
         terminal::make_dir(&paths.terminals(member), start.job.owner.uid, start.job.owner.gid)?;
     }
     make_touchable(&dir.join(CHECKPOINTED), &start.job.owner)?;
+    for rank in 0..attempt.gang.member_count() {
+        make_touchable(&dir.join(progress::file_of(rank)), &start.job.owner)?;
+    }
+    fs::OpenOptions::new().append(true).create(true).open(dir.join(progress::CHECKPOINT_EVERY))?;
     fs::write(dir.join("hostfile"), attempt.hostfile())?;
     fs::write(dir.join("rankfile"), attempt.rankfile())?;
     fs::write(dir.join("topology.json"), attempt.topology().to_string())?;
@@ -59,7 +64,7 @@ fn make_touchable(path: &Path, owner: &Owner) -> io::Result<()> {
     if path.exists() {
         return Ok(());
     }
-    let next = path.with_extension("next");
+    let next = path.with_added_extension("next");
     let file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(&next)?;
     file.set_modified(SystemTime::UNIX_EPOCH)?;
     if geteuid().is_root() {

@@ -28,6 +28,7 @@ mod notify;
 mod orphans;
 mod paths;
 mod preview;
+mod progress;
 pub mod protocol;
 pub mod queues;
 mod record;

@@ -102,6 +102,8 @@ struct Levels {
     held: Family<OfQueue, Gauge>,
     wanted: Family<OfQueue, Gauge>,
     warnings: Gauge,
+    stalled: Gauge,
+    stragglers: Gauge,
     telemetry: Telemetry,
 }
 
@@ -186,6 +188,10 @@ impl Levels {
             }
         }
         self.warnings.set(i64::try_from(daemon.warnings().len()).unwrap_or(i64::MAX));
+        let (stalled, stragglers) = daemon.progress.counts();
+        for (gauge, count) in [(&self.stalled, stalled), (&self.stragglers, stragglers)] {
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
         self.telemetry.refresh(daemon);
         Some(())
     }
@@ -206,6 +212,9 @@ fn registry(counts: &Counts, levels: &Levels) -> Registry {
     );
     levels.telemetry.register(r);
     r.register("warnings", "Warnings that lists of nodes show", levels.warnings.clone());
+    r.register("stalled_gangs", "Gangs whose ranks tell of no further step", levels.stalled.clone());
+    let help = "Ranks that work longer on a step than the others of their gang";
+    r.register("stragglers", help, levels.stragglers.clone());
     r.register("gang_starts", "Gangs whose ranks all run", counts.starts.clone());
     r.register("gang_preemptions", "Gangs that were stopped for another", counts.preemptions.clone());
     r.register("gang_retries", "Starts that failed and are tried again", counts.retries.clone());

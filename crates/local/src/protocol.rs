@@ -10,6 +10,7 @@ mod bill;
 mod cluster;
 mod filter;
 mod health;
+mod progress;
 mod terminal;
 
 use std::collections::BTreeMap;
@@ -32,6 +33,7 @@ pub use cluster::{
 };
 pub use filter::JobFilter;
 pub use health::{HealthFinding, HealthReport, HealthView, SampleView, hardware};
+pub use progress::{CheckpointView, ProgressView, StragglerView};
 pub use terminal::{ExecAsk, TerminalView};
 
 /// Version of every shape below; shown as `apiVersion` in `-o json`.
@@ -400,6 +402,9 @@ pub struct GangView {
     /// What its GPUs do, if that can be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<UsageView>,
+    /// How it gets on, if its ranks tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<ProgressView>,
     pub members: Vec<MemberView>,
     pub estimated_start: Option<Timestamp>,
     /// What is held for it while it waits.

@@ -17,6 +17,7 @@ use crate::history::{
     Row,
 };
 use crate::losses;
+use crate::progress::NodeLosses;
 use crate::protocol::{
     AuditFilter, AuditView, BillAsk, BillView, EventView, GangView, HistoryView, JobFilter, JobRef, JobView,
 };
@@ -166,6 +167,11 @@ impl Recorder {
 
     pub(crate) fn charged_until(&self) -> Result<Option<Timestamp>, HistoryError> {
         held(&self.reader).charged_until()
+    }
+
+    /// The nodes that gangs had, and how many of them they lost.
+    pub(crate) fn node_losses(&self, since: Timestamp, now: Timestamp) -> Result<NodeLosses, HistoryError> {
+        held(&self.reader).node_losses(since, now)
     }
 
     /// The last act that closed or opened each node.

@@ -7,11 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use phalanx_model::show::span;
-use phalanx_model::{DeviceMask, GangId, GangRecord, JobId, NodeName, Phase, Timestamp, Vitals};
+use phalanx_model::{DeviceMask, GangId, GangRecord, NodeName, Phase, Timestamp, Vitals};
 use phalanx_shell::Engine;
 
 use crate::daemon::Daemon;
-use crate::notify::Notice;
 use crate::protocol::{EventView, JobView, UsageView};
 
 /// A GPU is busy above this: kernels ran in more than so much of the last sampling period of the driver. What a process
@@ -147,22 +146,7 @@ impl Usage {
         let view = EventView { at: now, what: what.to_owned(), detail: detail.clone(), record: None };
         daemon.recorder.event(change.gang.job, view);
         if is_idle {
-            self.warn(daemon, change.gang.job, detail);
-        }
-    }
-
-    /// Tells the owner, if the job says how.
-    fn warn(&self, daemon: &Daemon, job: JobId, detail: String) {
-        let asked = daemon.engine.look(move |engine| {
-            let job = engine.job(job)?;
-            let to = job.gangs.iter().find_map(|gang| gang.program.notify.clone())?;
-            let (owner, name) = (job.owner.clone(), job.name.to_string());
-            Some(Notice { to, owner, job: job.id.0, name, event: "idle", detail, ending: None })
-        });
-        if let Ok(Some(notice)) = asked
-            && !daemon.notifier.send(notice)
-        {
-            tracing::warn!(%job, "too many notices wait, the idle notice is dropped");
+            daemon.warn_owner(change.gang.job, "idle", detail);
         }
     }
 
@@ -212,6 +196,8 @@ pub(crate) fn holds_on(engine: &Engine, node: &NodeName) -> Vec<Holds> {
 
 #[cfg(test)]
 mod tests {
+    use phalanx_model::JobId;
+
     use super::*;
 
     const MINUTE: u64 = 60_000;

@@ -335,6 +335,7 @@ fn list(daemon: &Daemon, finished: bool, filter: &JobFilter, limit: u32) -> Resu
         jobs.extend(daemon.engine.look(move |e| views::jobs(e, &map, &ids, &reasons))?);
     }
     daemon.usage.say(&mut jobs);
+    daemon.progress.say(&mut jobs);
     if finished {
         let known: std::collections::BTreeSet<JobId> = jobs.iter().map(|j| j.id).collect();
         let older = daemon.recorder.finished(filter, limit).map_err(unreadable)?;
@@ -376,6 +377,7 @@ pub(crate) fn get(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<JobVi
         tasks::keep(&mut view, asked)?;
     }
     daemon.usage.say(std::slice::from_mut(&mut view));
+    daemon.progress.say(std::slice::from_mut(&mut view));
     view.events = daemon.recorder.events(view.id).map_err(unreadable)?;
     view.spot = spot::sum(&view.events);
     if !may_read(peer, &view) {

@@ -283,6 +283,7 @@ fn gang(engine: &Engine, map: &Map, job: &Job, record: &GangRecord, full: bool) 
         failures: record.failures,
         placement: placement.cloned(),
         usage: None,
+        progress: None,
         members: members.collect(),
         estimated_start: estimate.and_then(|r| r.estimated_start).map(|e| e.at),
         reserved: record.reserved.clone(),

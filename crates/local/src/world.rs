@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use phalanx_model::show::count;
 use phalanx_model::{
-    Change, Effect, Epoch, GangId, Input, JobId, Node, NodeName, Order, Phase, Signal, StopCause, Timestamp,
+    Change, Effect, Epoch, FailureClass, GangId, Input, JobId, Node, NodeName, Order, Phase, Signal,
+    StopCause, Timestamp,
 };
 use phalanx_shell::{Engine, World, sentences};
 
@@ -210,11 +211,13 @@ pub(crate) fn event(at: Timestamp, change: &Change, engine: &Engine) -> Option<(
     if let Some(task) = task {
         detail = format!("task {task}{}{detail}", if detail.is_empty() { "" } else { ": " });
     }
-    // What people will want to settle an argument with is kept whole.
+    // What people will want to settle an argument with is kept whole, and so are losses of nodes, which are counted.
     let is_kept = matches!(
         change,
-        Change::GangStopping { cause: StopCause::Preempted(_), .. }
-            | Change::GangReserved { .. }
+        Change::GangStopping {
+            cause: StopCause::Preempted(_) | StopCause::Failure { class: FailureClass::Node, .. },
+            ..
+        } | Change::GangReserved { .. }
             | Change::ReservationDropped { .. }
     );
     let record = if is_kept { serde_json::to_value(change).ok() } else { None };

@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Rank 0 saves for all. It does so on a schedule, at once on SIGUSR1, and before it ends on SIGTERM; each time it touches
-//! the file that `PHALANX_CHECKPOINTED` names, which is all that the scheduler has to be told.
+//! the file that `PHALANX_CHECKPOINTED` names, which is all that the scheduler has to be told. Each rank writes how far it
+//! is to the file that `PHALANX_PROGRESS` names.
 #![forbid(unsafe_code)]
 
 use std::fs::{self, File};
@@ -33,21 +34,61 @@ struct Settings {
     /// How long a step takes.
     #[arg(long, default_value = "100ms", value_name = "TIME", value_parser = span)]
     step: Duration,
-    /// How often rank 0 saves.
+    /// How often rank 0 saves; `advised`: as often as the scheduler advises.
+    #[arg(long, default_value = "5s", value_name = "TIME", value_parser = save_every)]
+    save_every: SaveEvery,
+    /// Until there is an advice.
     #[arg(long, default_value = "5s", value_name = "TIME", value_parser = span)]
-    save_every: Duration,
+    save_at_first: Duration,
     /// Folder of the checkpoint; without one nothing is saved.
     #[arg(long, env = "PHALANX_CKPT_DIR", value_name = "DIR")]
     checkpoint: Option<PathBuf>,
     /// File to touch after each save.
     #[arg(long, env = "PHALANX_CHECKPOINTED", value_name = "FILE")]
     told_by: Option<PathBuf>,
+    /// File to write the progress to.
+    #[arg(long, env = "PHALANX_PROGRESS", value_name = "FILE")]
+    progress: Option<PathBuf>,
+    /// File with the advised time between saves, in seconds.
+    #[arg(long, env = "PHALANX_CHECKPOINT_EVERY", value_name = "FILE")]
+    advice: Option<PathBuf>,
     #[arg(long, env = "PHALANX_RANK", default_value_t = 0)]
     rank: u32,
 }
 
 fn span(text: &str) -> Result<Duration, String> {
     parse_duration_ns(text).map(Duration::from_nanos).map_err(|e| e.to_string())
+}
+
+#[derive(Clone, Copy, Debug)]
+enum SaveEvery {
+    Advised,
+    Time(Duration),
+}
+
+fn save_every(text: &str) -> Result<SaveEvery, String> {
+    if text == "advised" { Ok(SaveEvery::Advised) } else { span(text).map(SaveEvery::Time) }
+}
+
+impl Settings {
+    fn save_every(&self) -> Duration {
+        match self.save_every {
+            SaveEvery::Time(time) => time,
+            SaveEvery::Advised => {
+                let text = self.advice.as_deref().and_then(|file| fs::read_to_string(file).ok());
+                let seconds = text.and_then(|text| text.trim().parse().ok());
+                seconds.map_or(self.save_at_first, Duration::from_secs)
+            }
+        }
+    }
+
+    /// Tells how far it is; a file that is gone is no reason to end.
+    fn tell(&self, step: u64, work: Duration, saved: Option<Duration>) {
+        let Some(file) = &self.progress else { return };
+        let saved = saved.map(|took| format!(" saved={}us", took.as_micros())).unwrap_or_default();
+        let line = format!("step={step} of={} work={}us{saved}\n", self.steps, work.as_micros());
+        let _ = fs::write(file, line);
+    }
 }
 
 fn main() -> ExitCode {
@@ -79,20 +120,26 @@ fn train(settings: &Settings) -> io::Result<End> {
     if done > 0 {
         println!("resumed at step {done}");
     }
-    let mut next_save = Instant::now() + settings.save_every;
+    let (mut next_save, mut saved) = (Instant::now() + settings.save_every(), None);
     while done < settings.steps {
-        let end = Instant::now() + settings.step;
+        let begin = Instant::now();
+        let end = begin + settings.step;
         while Instant::now() < end && !is_told() {
             std::thread::sleep(NAP.min(end.saturating_duration_since(Instant::now())));
         }
+        let worked = begin.elapsed();
         let ends = end_now.load(Ordering::SeqCst);
         let was_told = save_now.swap(false, Ordering::SeqCst) || ends;
         // A step that was cut short does not count.
         done += u64::from(!was_told);
         if was_told || Instant::now() >= next_save {
-            next_save = Instant::now() + settings.save_every;
-            save(settings, file.as_deref(), done)?;
+            let begin = Instant::now();
+            if save(settings, file.as_deref(), done)? {
+                saved = Some(begin.elapsed());
+            }
+            next_save = Instant::now() + settings.save_every();
         }
+        settings.tell(done, worked, saved);
         if ends {
             return Ok(End::Told);
         }
@@ -101,14 +148,15 @@ fn train(settings: &Settings) -> io::Result<End> {
     Ok(End::Done)
 }
 
-fn save(settings: &Settings, file: Option<&Path>, step: u64) -> io::Result<()> {
-    let (Some(file), 0) = (file, settings.rank) else { return Ok(()) };
+/// Whether this rank saves.
+fn save(settings: &Settings, file: Option<&Path>, step: u64) -> io::Result<bool> {
+    let (Some(file), 0) = (file, settings.rank) else { return Ok(false) };
     write(file, step)?;
     println!("saved step {step}");
-    match &settings.told_by {
-        Some(told) => File::options().write(true).open(told)?.set_modified(SystemTime::now()),
-        None => Ok(()),
+    if let Some(told) = &settings.told_by {
+        File::options().write(true).open(told)?.set_modified(SystemTime::now())?;
     }
+    Ok(true)
 }
 
 /// The step that was saved; 0 where nothing was.

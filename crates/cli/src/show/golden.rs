@@ -57,6 +57,7 @@ fn ps() {
     let since = phalanx_local::protocol::UsageView { busy_percent: 0, idle_since: Some(views::ago(1_320)) };
     idle.gangs[0].usage = Some(since);
     same("ps-idle", &jobs::list(&page(), &[idle], true));
+    same("ps-stalled", &jobs::list(&page(), &[stalled()], true));
     same("ps-quiet", &jobs::list(&Page { quiet: true, ..page() }, &views::jobs(), true));
     let queue = |job: phalanx_local::protocol::JobView| phalanx_local::protocol::JobView {
         queue: if job.id.0 == 5 { "vision".to_owned() } else { job.queue },
@@ -66,10 +67,23 @@ fn ps() {
     same("ps-none", &jobs::list(&page(), &[], false));
 }
 
+/// A job that stands still.
+fn stalled() -> phalanx_local::protocol::JobView {
+    let mut job = views::running();
+    if let Some(progress) = &mut job.gangs[0].progress {
+        (progress.ends_at, progress.stalled_since, progress.behind) = (None, Some(views::ago(192)), vec![1]);
+        progress.stragglers.clear();
+        progress.step_us = Some(31_400_000);
+        progress.unread = Some("rank 0: it has no step=NUMBER: \"epoch 7\"".to_owned());
+    }
+    job
+}
+
 #[test]
 fn get() {
     same("get", &jobs::one(&page(), &views::running(), &fleet()));
     same("get-80", &jobs::one(&narrow(), &views::running(), &fleet()));
+    same("get-stalled", &jobs::one(&page(), &stalled(), &fleet()));
     same("get-pending", &jobs::one(&page(), &views::pending(), &fleet()));
     let mut array = views::running();
     array.gangs = (0..20)

@@ -9,6 +9,7 @@ use phalanx_model::{Gang, Job, LaunchKind, Phase};
 
 use super::asked;
 use super::placed::{self, Fleet};
+use super::progress;
 use super::table::{self, Grid, cell, dim};
 use super::time::span;
 use super::turn;
@@ -108,7 +109,9 @@ fn where_or_why(page: &Page, job: &JobView) -> String {
             let place = elastic(job) + &placed::short(placement, &Fleet::default());
             let idle = job.gangs.iter().find_map(|gang| gang.usage?.idle_since);
             let idle = idle.map(|since| format!("; GPUs idle {}", span(page.now.since(since))));
-            place + &idle.unwrap_or_default()
+            let stalled = job.gangs.iter().find_map(|gang| gang.progress.as_ref()?.stalled_since);
+            let stalled = stalled.map(|since| format!("; no step for {}", span(page.now.since(since))));
+            place + &idle.unwrap_or_default() + &stalled.unwrap_or_default()
         }
     };
     let evictions = job.gangs.iter().map(|gang| gang.evictions).sum();
@@ -335,6 +338,9 @@ fn gang_text(page: &Page, gang: &GangView, asked: Option<(&Job, &Gang)>, fleet: 
     }
     if let Some(usage) = &gang.usage {
         field(&mut text, page, "GPUs", &used(page, usage));
+    }
+    if let Some(told) = &gang.progress {
+        progress::of_gang(&mut text, page, gang, told);
     }
     if let Some(placement) = &gang.placement {
         field(&mut text, page, "placed", &placed::summary(placement));

@@ -15,6 +15,7 @@ pub(crate) mod nodes;
 mod placed;
 pub(crate) mod predict;
 pub(crate) mod probe;
+mod progress;
 pub(crate) mod queues;
 mod table;
 mod time;

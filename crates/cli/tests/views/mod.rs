@@ -77,6 +77,7 @@ fn gang_view(job: u64, size: u32, devices_per_member: u32) -> GangView {
         failures: 0,
         placement: None,
         usage: None,
+        progress: None,
         members: Vec::new(),
         estimated_start: None,
         reserved: None,
@@ -106,6 +107,22 @@ pub fn running() -> JobView {
         members: vec![member(0, "running", None), member(1, "exited", Some(0))],
         placement: Some(place.clone()),
         usage: Some(UsageView { busy_percent: 87, idle_since: None }),
+        progress: Some(ProgressView {
+            step: Some(1_200),
+            of: Some(9_000),
+            told_at: Some(ago(2)),
+            step_us: Some(412_000),
+            ends_at: Some(Timestamp(NOW.0 + 3_212_000)),
+            stalled_since: None,
+            behind: Vec::new(),
+            stragglers: vec![StragglerView { rank: 1, work_us: 531_000, median_us: 402_000 }],
+            checkpoint: Some(CheckpointView {
+                takes_ms: 5_200,
+                loss_every_ms: 132 * 24 * 3_600_000,
+                every_ms: 10_890_000,
+            }),
+            unread: None,
+        }),
         predicted: Some(predicted(12_400, 8_100, 12_500_000_000)),
         ..gang_view(3, 2, 4)
     };

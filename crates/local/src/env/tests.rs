@@ -95,11 +95,21 @@ fn a_rank_is_told_where_to_save_and_where_to_say_so() {
         "PHALANX_STATE",
         "PHALANX_CKPT_DIR",
         "PHALANX_CHECKPOINTED",
+        "PHALANX_CHECKPOINT_EVERY",
+        "PHALANX_PROGRESS",
         "PHALANX_PREEMPT_AT",
         "PHALANX_RESUME",
     ];
     let of = |number| with_attempt(&gang, &[("a", None), ("b", None)], |a| Attempt { number, ..*a }.env(0));
-    let told = ["0", "/state", "/ckpt", "/state/checkpointed", "/state/preempt_at"];
+    let told = [
+        "0",
+        "/state",
+        "/ckpt",
+        "/state/checkpointed",
+        "/state/checkpoint_every",
+        "/state/progress.0",
+        "/state/preempt_at",
+    ];
     assert_eq!(words(&of(1), &names), [&told[..], &["-"]].concat());
     assert_eq!(words(&of(2), &names), [&told[..], &["1"]].concat());
 }

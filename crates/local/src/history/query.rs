@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use phalanx_model::{JobId, Timestamp};
+use phalanx_model::{FailureClass, JobId, Timestamp};
 use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, Params, Row as Found, params};
 
 use super::rows::integer;
 use super::{AttemptRow, AuditRow, EventRow, History, HistoryError, JobRow, MemberRow, ROWS_MAX, error};
+use crate::progress::NodeLosses;
 use crate::protocol::{AuditFilter, AuditView};
 
 /// Which jobs; what is not set does not matter.
@@ -199,6 +200,25 @@ impl History {
         let sql = "SELECT * FROM audit WHERE id IN (SELECT max(id) FROM audit WHERE node IS NOT NULL
             AND refused IS NULL GROUP BY node) ORDER BY id LIMIT ?";
         self.many(sql, [ROWS_MAX], audit)
+    }
+
+    /// The time that gangs had nodes since then, and how many of them they lost while they ran.
+    ///
+    /// # Errors
+    /// As [`Self::job`].
+    pub(crate) fn node_losses(&self, since: Timestamp, now: Timestamp) -> Result<NodeLosses, HistoryError> {
+        let (since, now) = (integer(since.0), integer(now.0));
+        let losses = "SELECT count(*) FROM events
+            WHERE at >= ?1 AND record ->> '$.gang_stopping.cause.failure.class' = ?2";
+        let class = FailureClass::Node.word();
+        let losses = self.one(losses, params![since, class], |row| unsigned(0, row.get(0)?))?.unwrap_or(0);
+        // A gang that started again has one line for all of its attempts on a node.
+        let node_ms = "SELECT coalesce(sum(ms), 0) FROM (
+            SELECT max(coalesce(m.ended_at, j.finished_at, ?2)) - max(min(m.started_at), ?1) AS ms
+            FROM members m JOIN jobs j ON j.id = m.job
+            WHERE m.started_at IS NOT NULL GROUP BY m.job, m.gang, m.node) WHERE ms > 0";
+        let node_ms = self.one(node_ms, [since, now], |row| unsigned(0, row.get(0)?))?.unwrap_or(0);
+        Ok(NodeLosses { losses, node_ms })
     }
 
     pub(super) fn one<T>(

@@ -1,10 +1,11 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use phalanx_model::{JobId, Timestamp};
+use phalanx_model::{Change, FailureClass, JobId, StopCause, Timestamp};
 
 use super::prune::{OLD, SURPLUS};
 use super::*;
+use crate::progress::NodeLosses;
 use crate::protocol::{AuditFilter, AuditView};
 
 fn job(id: u64) -> JobRow {
@@ -89,6 +90,39 @@ fn filled(path: &Path, count: u64) -> History {
 
 fn ids(history: &History, filter: &Filter) -> Vec<u64> {
     history.jobs(filter).unwrap().iter().map(|row| row.id.0).collect()
+}
+
+#[test]
+fn losses_of_nodes_are_counted_over_the_time_that_gangs_had_nodes() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut history = History::open(&dir.path().join("history.db")).unwrap();
+    let of = |class| {
+        let cause = StopCause::Failure { class, rank: None, code: None, detail: String::new() };
+        let change = Change::GangStopping { gang: JobId(1).gang(0), attempt: 1, cause };
+        let record = Some(serde_json::to_string(&change).unwrap());
+        let (what, detail) = ("stopping".to_owned(), String::new());
+        Row::Event(EventRow { job: JobId(1), at: Timestamp(900), what, detail, record })
+    };
+    let member = |rank, node: &str, started: u64, ended: Option<u64>| {
+        let (node, started_at, ended_at) = (node.to_owned(), Some(Timestamp(started)), ended.map(Timestamp));
+        Row::Member(MemberRow { node, started_at, ended_at, ..self::member(1, rank) })
+    };
+    let known = JobRow { finished_at: None, ..job(1) };
+    let rows = [
+        Row::Job(known),
+        of(FailureClass::Node),
+        of(FailureClass::Node),
+        of(FailureClass::UserCode),
+        // Two ranks on one node, and one that runs on.
+        member(0, "a", 500, Some(800)),
+        member(1, "a", 500, Some(900)),
+        member(2, "b", 700, None),
+    ];
+    history.record(&rows).unwrap();
+    let of = |since, now| history.node_losses(Timestamp(since), Timestamp(now)).unwrap();
+    assert_eq!(of(0, 1_000), NodeLosses { losses: 2, node_ms: 400 + 300 });
+    assert_eq!(of(850, 1_000), NodeLosses { losses: 2, node_ms: 50 + 150 });
+    assert_eq!(of(901, 1_000), NodeLosses { losses: 0, node_ms: 99 });
 }
 
 #[test]

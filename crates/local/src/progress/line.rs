@@ -1,0 +1,91 @@
+//! What a rank writes of its progress: a line of words, such as `step=1200 of=10000 work=412ms saved=5.2s`.
+
+use phalanx_spec::quantity::parse_duration_ns;
+
+/// More of a file is not read; the last line is at its end.
+pub(super) const TAIL_BYTES: u64 = 4_096;
+/// Characters of a line that is shown since it cannot be read.
+const SHOWN_MAX: usize = 80;
+
+/// How far a rank is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) step: u64,
+    /// Steps of the whole job.
+    pub(super) of: Option<u64>,
+    /// Its own work for one step, without the time in which it waits for others, in microseconds.
+    pub(super) work_us: Option<u64>,
+    /// How long its last checkpoint took to write, in milliseconds.
+    pub(super) saved_ms: Option<u64>,
+}
+
+impl Line {
+    /// The last whole line of a file. Nothing where there is none, as when the file is just being written.
+    ///
+    /// # Errors
+    /// What the line is, if it has no step or a number that cannot be read.
+    pub(super) fn last(text: &str) -> Result<Option<Self>, String> {
+        let Some((whole, _)) = text.rsplit_once('\n') else { return Ok(None) };
+        let line = whole.rsplit('\n').next().unwrap_or_default().trim();
+        if line.is_empty() {
+            return Ok(None);
+        }
+        let read = Self::read(line);
+        read.map(Some).map_err(|why| format!("{why}: {:?}", line.chars().take(SHOWN_MAX).collect::<String>()))
+    }
+
+    /// Words that are not known are the job's own.
+    fn read(line: &str) -> Result<Self, String> {
+        let (mut step, mut of, mut work_us, mut saved_ms) = (None, None, None, None);
+        for (key, value) in line.split_whitespace().filter_map(|word| word.split_once('=')) {
+            let number = || value.parse::<u64>().map_err(|_| format!("{key} is no whole number"));
+            let ns = || parse_duration_ns(value).map_err(|error| format!("{key}: {error}"));
+            match key {
+                "step" => step = Some(number()?),
+                "of" => of = Some(number()?),
+                "work" => work_us = Some(ns()? / 1_000),
+                "saved" => saved_ms = Some(ns()? / 1_000_000),
+                _ => {}
+            }
+        }
+        let step = step.ok_or("it has no step=NUMBER")?;
+        Ok(Self { step, of, work_us, saved_ms })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_whole_line_counts() {
+        let at = |step| Line { step, of: None, work_us: None, saved_ms: None };
+        let whole = Line { of: Some(90), work_us: Some(412_500), saved_ms: Some(5_200), ..at(7) };
+        for (text, read) in [
+            ("", None),
+            ("step=1", None),
+            ("\n", None),
+            ("step=1\n", Some(at(1))),
+            ("step=1\nstep=2\nste", Some(at(2))),
+            ("loss=0.3 step=7 of=90 work=412.5ms saved=5.2s\r\n", Some(whole)),
+            ("�ep=1\nstep=3\n", Some(at(3))),
+        ] {
+            assert_eq!(Line::last(text), Ok(read), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        for (text, why) in [
+            ("epoch 7\n", "it has no step=NUMBER: \"epoch 7\""),
+            ("step=-1\n", "step is no whole number: \"step=-1\""),
+            ("step=1 of=1e9\n", "of is no whole number: \"step=1 of=1e9\""),
+            ("step=1 work=0.4\n", "work: "),
+            ("step=1 saved=99999999999999999999s\n", "saved: "),
+        ] {
+            let error = Line::last(text).unwrap_err();
+            assert!(error.starts_with(why), "{error}");
+        }
+        assert!(Line::last(&("x".repeat(100_000) + "\n")).unwrap_err().len() < 150);
+    }
+}

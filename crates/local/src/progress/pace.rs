@@ -1,0 +1,304 @@
+//! How a gang gets on, by what its ranks tell: steps, the time for one, ranks that are slower than the others, and whether
+//! it stands still.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use phalanx_model::Timestamp;
+
+use super::line::Line;
+use crate::protocol::{ProgressView, StragglerView};
+
+/// A rank is a straggler if it works so much longer on a step than the median of its gang, in thousandths, and is none any
+/// more below the second number. Ours: above what ranks with equal shares of work differ by, below what is worth a restart.
+const STRAGGLES_MILLI: u64 = 1_200;
+const STRAGGLED_MILLI: u64 = 1_100;
+/// Ranks that are compared, and steps of each, at least.
+const RANKS_MIN: usize = 3;
+const STEPS_MIN: usize = 4;
+/// Steps of which the time is kept.
+const KEPT: usize = 16;
+/// A gang stands still after so many times the usual time between two steps that it told of, and this time, at least.
+const STALLED_TIMES: u64 = 10;
+const STALLED_MIN_MS: u64 = 60_000;
+/// Ranks that a view or an event names.
+const NAMED_MAX: usize = 16;
+
+/// What became of a gang since the last look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    Straggles(StragglerView),
+    StragglesNoMore(u32),
+    /// The step at which it stands, and ranks that are behind the others.
+    Stalled {
+        since: Timestamp,
+        step: u64,
+        behind: Vec<u32>,
+    },
+    GoesOn {
+        after_ms: u64,
+    },
+}
+
+/// One attempt of a gang.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pace {
+    ranks: BTreeMap<u32, OfRank>,
+    /// When the last of its ranks was at which step.
+    steps: VecDeque<(Timestamp, u64)>,
+    straggle: BTreeSet<u32>,
+    stalled: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug)]
+struct OfRank {
+    line: Line,
+    /// Of the last steps, in microseconds.
+    work_us: VecDeque<u64>,
+}
+
+impl OfRank {
+    /// The mean, where there is enough to compare.
+    fn work_us(&self) -> Option<u64> {
+        let count = self.work_us.len();
+        let sum = self.work_us.iter().fold(0_u64, |sum, us| sum.saturating_add(*us));
+        (count >= STEPS_MIN).then(|| sum / count as u64)
+    }
+}
+
+impl Pace {
+    pub(super) fn tell(&mut self, rank: u32, at: Timestamp, line: Line) {
+        let known = self.ranks.entry(rank).or_insert(OfRank { line, work_us: VecDeque::new() });
+        // What it knows of the whole job and of checkpoints it need not say each time.
+        let kept =
+            Line { of: line.of.or(known.line.of), saved_ms: line.saved_ms.or(known.line.saved_ms), ..line };
+        known.line = kept;
+        known.work_us.extend(line.work_us);
+        known.work_us.drain(..known.work_us.len().saturating_sub(KEPT));
+        let step = self.step().unwrap_or_default();
+        match self.steps.back() {
+            Some((_, last)) if *last == step => {}
+            Some((before, last)) => {
+                let at = at.max(*before);
+                // It went back to a checkpoint.
+                if step < *last {
+                    self.steps.clear();
+                }
+                self.steps.push_back((at, step));
+            }
+            None => self.steps.push_back((at, step)),
+        }
+        self.steps.drain(..self.steps.len().saturating_sub(KEPT));
+    }
+
+    /// The step of the rank that is least far.
+    fn step(&self) -> Option<u64> {
+        self.ranks.values().map(|rank| rank.line.step).min()
+    }
+
+    /// The time for one step, in microseconds.
+    fn step_us(&self) -> Option<u64> {
+        let ((from, first), (to, last)) = (self.steps.front()?, self.steps.back()?);
+        let steps = last.checked_sub(*first).filter(|steps| *steps > 0)?;
+        Some(to.since(*from).saturating_mul(1_000) / steps)
+    }
+
+    /// The longest checkpoint of its ranks, in milliseconds.
+    pub(super) fn saved_ms(&self) -> Option<u64> {
+        self.ranks.values().filter_map(|rank| rank.line.saved_ms).max().filter(|ms| *ms > 0)
+    }
+
+    pub(super) const fn is_stalled(&self) -> bool {
+        self.stalled.is_some()
+    }
+
+    pub(super) fn straggler_count(&self) -> usize {
+        self.straggle.len()
+    }
+
+    /// Compares its ranks with each other, and the time since the last step with the time that one takes.
+    pub(super) fn judge(&mut self, now: Timestamp) -> Vec<Change> {
+        let mut changes = Vec::new();
+        let (slow, median_us) = self.compare();
+        for (rank, work_us) in slow.iter().filter(|(rank, _)| !self.straggle.contains(rank)) {
+            changes.push(Change::Straggles(StragglerView { rank: *rank, work_us: *work_us, median_us }));
+        }
+        let over = self.straggle.iter().filter(|rank| !slow.contains_key(rank));
+        changes.extend(over.map(|rank| Change::StragglesNoMore(*rank)));
+        self.straggle = slow.into_keys().collect();
+
+        let last = self.steps.back().map(|(at, _)| *at);
+        match (self.stalled, self.stalls_at()) {
+            (None, Some(at)) if at <= now => {
+                let (since, step) = (last.unwrap_or(now), self.step().unwrap_or_default());
+                self.stalled = Some(since);
+                changes.push(Change::Stalled { since, step, behind: self.behind() });
+            }
+            (Some(since), _) if last.is_some_and(|at| at > since) => {
+                self.stalled = None;
+                changes.push(Change::GoesOn { after_ms: last.unwrap_or(now).since(since) });
+            }
+            _ => {}
+        }
+        changes
+    }
+
+    /// When it counts as standing still if it tells of no further step.
+    fn stalls_at(&self) -> Option<Timestamp> {
+        let ((from, _), (to, _)) = (self.steps.front()?, self.steps.back()?);
+        let between = (self.steps.len() as u64).checked_sub(1).filter(|between| *between >= 2)?;
+        let usual_ms = to.since(*from) / between;
+        // At its end it has nothing more to tell.
+        let is_done = self.ranks.values().any(|rank| rank.line.of.is_some_and(|of| rank.line.step >= of));
+        (!is_done).then(|| to.plus(usual_ms.saturating_mul(STALLED_TIMES).max(STALLED_MIN_MS)))
+    }
+
+    /// Ranks that are not as far as the others.
+    fn behind(&self) -> Vec<u32> {
+        let most = self.ranks.values().map(|rank| rank.line.step).max();
+        let is_behind = |(_, of): &(&u32, &OfRank)| Some(of.line.step) < most;
+        self.ranks.iter().filter(is_behind).map(|(rank, _)| *rank).take(NAMED_MAX).collect()
+    }
+
+    /// Ranks that work longer on a step than the others, with their time, and the median of all, in microseconds.
+    fn compare(&self) -> (BTreeMap<u32, u64>, u64) {
+        let works: Vec<(u32, u64)> =
+            self.ranks.iter().filter_map(|(rank, of)| Some((*rank, of.work_us()?))).collect();
+        if works.len() < RANKS_MIN {
+            return (BTreeMap::new(), 0);
+        }
+        let mut sorted: Vec<u64> = works.iter().map(|(_, us)| *us).collect();
+        sorted.sort_unstable();
+        let median = sorted[sorted.len() / 2];
+        let is_slow = |(rank, us): &(u32, u64)| {
+            let least = if self.straggle.contains(rank) { STRAGGLED_MILLI } else { STRAGGLES_MILLI };
+            us.saturating_mul(1_000) > median.saturating_mul(least)
+        };
+        (works.into_iter().filter(is_slow).collect(), median)
+    }
+
+    pub(super) fn view(&self) -> ProgressView {
+        let Some(&(told_at, step)) = self.steps.back() else { return ProgressView::default() };
+        let of = self.ranks.values().filter_map(|rank| rank.line.of).max();
+        let step_us = self.step_us();
+        let left_ms = of.zip(step_us).map(|(of, us)| of.saturating_sub(step).saturating_mul(us) / 1_000);
+        let (slow, median_us) = self.compare();
+        let stragglers = slow.into_iter().map(|(rank, work_us)| StragglerView { rank, work_us, median_us });
+        ProgressView {
+            step: Some(step),
+            of,
+            told_at: Some(told_at),
+            step_us,
+            ends_at: left_ms.filter(|_| self.stalled.is_none()).map(|ms| told_at.plus(ms)),
+            stalled_since: self.stalled,
+            behind: if self.stalled.is_some() { self.behind() } else { Vec::new() },
+            stragglers: stragglers.take(NAMED_MAX).collect(),
+            checkpoint: None,
+            unread: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: u64) -> Timestamp {
+        Timestamp(second * 1_000)
+    }
+
+    fn line(step: u64, work_ms: u64) -> Line {
+        Line { step, of: Some(100), work_us: Some(work_ms * 1_000), saved_ms: None }
+    }
+
+    /// Each of four ranks tells of a step a second; rank 3 has its own time for it.
+    fn run(pace: &mut Pace, steps: std::ops::Range<u64>, slow_ms: u64) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for step in steps {
+            for rank in 0..4 {
+                pace.tell(
+                    rank,
+                    at(step),
+                    line(step, if rank == 3 { slow_ms } else { 400 + u64::from(rank) }),
+                );
+            }
+            changes.extend(pace.judge(at(step)));
+        }
+        changes
+    }
+
+    #[test]
+    fn steps_tell_how_fast_a_gang_is_and_when_it_ends() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.view(), ProgressView::default());
+        assert_eq!(run(&mut pace, 1..2, 400), []);
+        let view = pace.view();
+        assert_eq!((view.step, view.step_us, view.ends_at), (Some(1), None, None));
+        assert_eq!(run(&mut pace, 2..40, 400), []);
+        // One rank is ahead: the gang is where the last of them is.
+        pace.tell(0, at(40), line(45, 400));
+        let view = pace.view();
+        assert_eq!(
+            (view.step, view.of, view.step_us, view.ends_at),
+            (Some(39), Some(100), Some(1_000_000), Some(at(100)))
+        );
+        // Back to a checkpoint.
+        (0..4).for_each(|rank| pace.tell(rank, at(50), line(30, 400)));
+        assert_eq!((pace.view().step, pace.view().step_us), (Some(30), None));
+    }
+
+    #[test]
+    fn a_rank_that_works_longer_than_the_others_is_named_until_it_does_no_more() {
+        let mut pace = Pace::default();
+        assert_eq!(run(&mut pace, 1..20, 480), [], "a fifth more is nothing yet");
+        let changes = run(&mut pace, 20..60, 520);
+        let [Change::Straggles(straggler)] = &changes[..] else { panic!("{changes:?}") };
+        assert_eq!((straggler.rank, straggler.median_us), (3, 402_000));
+        assert!(straggler.work_us > 482_400);
+        assert_eq!(pace.view().stragglers[0].work_us, 520_000);
+        assert_eq!(run(&mut pace, 60..90, 450), [], "once it is one, it stays so for less");
+        assert_eq!(run(&mut pace, 90..120, 400), [Change::StragglesNoMore(3)]);
+    }
+
+    #[test]
+    fn two_ranks_are_not_compared_nor_ranks_that_do_not_say_how_long_they_work() {
+        let mut pace = Pace::default();
+        for step in 1..40 {
+            pace.tell(0, at(step), line(step, 100));
+            pace.tell(1, at(step), line(step, 900));
+            pace.tell(2, at(step), Line { work_us: None, ..line(step, 0) });
+            assert_eq!(pace.judge(at(step)), []);
+        }
+    }
+
+    #[test]
+    fn a_gang_that_tells_of_no_further_step_stands_still_and_who_is_behind_is_named() {
+        let mut pace = Pace::default();
+        run(&mut pace, 1..20, 400);
+        for rank in [0, 1, 3] {
+            pace.tell(rank, at(20), line(20, 400));
+        }
+        assert_eq!(pace.judge(at(78)), []);
+        let stalled = Change::Stalled { since: at(19), step: 19, behind: vec![2] };
+        assert_eq!(pace.judge(at(79)), [stalled]);
+        assert_eq!(pace.judge(at(500)), [], "it is said once");
+        let view = pace.view();
+        assert_eq!((view.stalled_since, view.behind, view.ends_at), (Some(at(19)), vec![2], None));
+        pace.tell(2, at(600), line(20, 400));
+        assert_eq!(pace.judge(at(600)), [Change::GoesOn { after_ms: 581_000 }]);
+        // What is done tells no more.
+        run(&mut pace, 601..700, 400);
+        let mut done = Pace::default();
+        run(&mut done, 90..101, 400);
+        assert_eq!(done.judge(at(9_000)), []);
+    }
+
+    #[test]
+    fn a_gang_that_seldom_tells_is_given_its_time() {
+        let mut pace = Pace::default();
+        for step in 1..5 {
+            pace.tell(0, at(step * 600), line(step, 400));
+        }
+        assert_eq!(pace.judge(at(4 * 600 + 5_999)), []);
+        assert_eq!(pace.judge(at(4 * 600 + 6_000)).len(), 1);
+    }
+}
