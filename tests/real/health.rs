@@ -263,6 +263,22 @@ fn a_job_that_does_not_use_its_gpus_is_said_and_charged_as_idle() {
     gang(&mut job).program.notify = Some(command);
     let job = bench.submit(job);
     bench.await_state(job, "running");
+    // DCGM's exporter reads whose the GPUs are.
+    let mapped = || -> Vec<(String, String)> {
+        let files = fs::read_dir(bench.path("state/dcgm")).unwrap().map(Result::unwrap);
+        let whole = files.filter(|file| file.path().extension().is_none());
+        let mut all: Vec<(String, String)> = whole
+            .map(|file| {
+                (file.file_name().into_string().unwrap(), fs::read_to_string(file.path()).unwrap_or_default())
+            })
+            .collect();
+        all.sort();
+        all
+    };
+    let held = bench.get(job).gangs[0].members[0].devices;
+    let of_job: Vec<(String, String)> =
+        held.iter().map(|device| (device.to_string(), format!("test-{job}\n"))).collect();
+    until("the mapping", || mapped() == of_job);
     let usage = || bench.get(job).gangs[0].usage;
     let busy = eventually("a sample", usage);
     assert!(busy.busy_percent >= 90 && busy.idle_since.is_none(), "{busy:?}");
@@ -283,6 +299,7 @@ fn a_job_that_does_not_use_its_gpus_is_said_and_charged_as_idle() {
     assert_eq!((said("idle"), said("idle no more")), (1, 1));
     bench.cancel(job);
     bench.ended(job);
+    until("an empty mapping", || mapped().is_empty());
     let after = charged(State::HeldIdle);
     assert_eq!(charged(State::HeldIdle), after, "it holds nothing any more");
 }

@@ -89,6 +89,7 @@ fn run(state: &Path, files: &[&Path]) -> Result<(), Box<dyn Error>> {
         options.kernel_log = kernel_log.into();
         options.sample_every = Duration::from_millis(100);
         options.idle_after = Duration::from_secs(2);
+        options.dcgm_job_mapping = Some(state.join("dcgm"));
     }
     Ok(up(&options)?)
 }

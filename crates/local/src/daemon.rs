@@ -30,6 +30,7 @@ use crate::audit::Closed;
 use crate::checkpoints;
 use crate::clock::Clock;
 use crate::cluster::{self, Cluster, ClusterError};
+use crate::dcgm;
 use crate::hands::Hands;
 use crate::health::{self, Health, PolicyError};
 use crate::history::HistoryError;
@@ -93,6 +94,8 @@ pub struct UpOptions {
     pub sample_every: Duration,
     /// A gang on whose GPUs no kernel ran for so long is idle.
     pub idle_after: Duration,
+    /// The folder that DCGM's exporter reads the jobs of GPUs from.
+    pub dcgm_job_mapping: Option<PathBuf>,
 }
 
 impl UpOptions {
@@ -110,6 +113,7 @@ impl UpOptions {
             kernel_log: PathBuf::from(KERNEL_LOG),
             sample_every: SAMPLE_EVERY,
             idle_after: IDLE_AFTER,
+            dcgm_job_mapping: None,
         }
     }
 }
@@ -126,6 +130,8 @@ pub enum UpError {
     Thread(io::Error),
     #[error("metrics cannot be served on {0}: {1}")]
     Metrics(SocketAddr, io::Error),
+    #[error("jobs of GPUs cannot be written for DCGM's exporter to {}: {}", .0.display(), .1)]
+    JobMapping(PathBuf, io::Error),
     #[error("ranks cannot be put where `--cgroup` says: {0}")]
     Cgroup(io::Error),
     #[error(transparent)]
@@ -328,6 +334,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     });
     let pumping = threads::vital("pump", move || pump.run()).map_err(no_thread)?;
     stop_on(stop_signals, engine).map_err(no_thread)?;
+    dcgm::start(&daemon, options)?;
     watch(&daemon, options, metrics).map_err(no_thread)?;
     reconcile(&daemon);
 

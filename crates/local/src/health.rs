@@ -176,6 +176,12 @@ impl Health {
         look(&self.grader())
     }
 
+    /// The machine that is found, and how many GPUs it has.
+    pub(crate) fn machine(&self) -> Option<(NodeName, u32)> {
+        let host = self.host.as_ref()?;
+        Some((host.node.clone(), u32::try_from(host.slots.addresses.len()).unwrap_or(u32::MAX)))
+    }
+
     pub(crate) fn samples(&self) -> Vec<SampleView> {
         let Some(host) = &self.host else { return Vec::new() };
         let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);

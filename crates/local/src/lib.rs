@@ -14,6 +14,7 @@ mod clock;
 mod cluster;
 pub mod daemon;
 pub mod daemon_log;
+mod dcgm;
 pub mod doctor;
 mod env;
 mod hands;

@@ -37,6 +37,10 @@ pub(crate) struct Up {
     /// A job on whose GPUs no kernel ran for so long is idle: its owner hears so, and the account says it.
     #[arg(long, value_name = "TIME", default_value = "15m", value_parser = idle_after)]
     pub(crate) idle_after: Duration,
+    /// Write the jobs of each GPU to files in this folder, for DCGM's exporter (its `--hpc-job-mapping-dir`) [default:
+    /// nowhere].
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) dcgm_job_mapping: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) limits: Limits,
     #[command(flatten)]

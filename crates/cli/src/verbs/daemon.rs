@@ -41,6 +41,7 @@ pub(super) fn up(session: &Session, up: Up) -> Result<ExitCode, Failure> {
     }
     begin_log(session, &up);
     let Up { cluster, queues, found, limits, cgroup, metrics, kernel_log, sample_every, idle_after, .. } = up;
+    let dcgm_job_mapping = up.dcgm_job_mapping;
     let (limits, isolation) = (limits.given(), cgroup.map_or(IsolationChoice::Best, IsolationChoice::In));
     let paths = session.paths.clone();
     let options = UpOptions {
@@ -53,6 +54,7 @@ pub(super) fn up(session: &Session, up: Up) -> Result<ExitCode, Failure> {
         kernel_log,
         sample_every,
         idle_after,
+        dcgm_job_mapping,
         ..UpOptions::new(paths)
     };
     phalanx_local::daemon::up(&options).map_err(|e| failure(&e))?;
@@ -90,7 +92,9 @@ fn failure(error: &UpError) -> Failure {
         UpError::Cgroup(_) => {
             Failure::unavailable(message, "`systemctl start phalanx-ranks` makes that of the unit")
         }
-        UpError::Limits(_) | UpError::Metrics(..) | UpError::HealthPolicy(_) => Failure::usage(message, ""),
+        UpError::Limits(_) | UpError::Metrics(..) | UpError::JobMapping(..) | UpError::HealthPolicy(_) => {
+            Failure::usage(message, "")
+        }
         UpError::Journal(_) | UpError::History(_) | UpError::Thread(_) => {
             Failure::unavailable(message, "nothing was changed")
         }
@@ -153,7 +157,9 @@ fn spawn(session: &Session, up: &Up, log: File) -> Result<Child, Failure> {
     command.arg("--kernel-log").arg(kernel_log);
     command.arg(format!("--sample-every={}ms", up.sample_every.as_millis()));
     command.arg(format!("--idle-after={}ms", up.idle_after.as_millis()));
-    for (flag, file) in [("--cluster", &up.cluster), ("--queues", &up.queues)] {
+    let files =
+        [("--cluster", &up.cluster), ("--queues", &up.queues), ("--dcgm-job-mapping", &up.dcgm_job_mapping)];
+    for (flag, file) in files {
         if let Some(file) = file {
             command.arg(flag).arg(std::path::absolute(file).map_err(|e| Failure::file("find", file, &e))?);
         }

@@ -1,0 +1,158 @@
+//! The job-mapping files of NVIDIA's DCGM exporter (`--hpc-job-mapping-dir`): a file for each GPU of the machine, named by the
+//! number of the GPU, with a line for each job that holds it. The exporter makes a label `hpc_job` of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use phalanx_model::NodeName;
+use phalanx_shell::Engine;
+use tracing::warn;
+
+use crate::daemon::{Daemon, UpError, UpOptions};
+
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Jobs by GPU, as the lines of their files.
+type Jobs = BTreeMap<u32, BTreeSet<String>>;
+
+struct Mapping {
+    dir: PathBuf,
+    /// What stands in the files; nothing is known of others.
+    written: BTreeMap<u32, String>,
+    is_broken: bool,
+}
+
+/// Writes the files from now on, if they are wanted.
+pub(crate) fn start(daemon: &Arc<Daemon>, options: &UpOptions) -> Result<(), UpError> {
+    let Some(dir) = &options.dcgm_job_mapping else { return Ok(()) };
+    let broken = |error| UpError::JobMapping(dir.clone(), error);
+    let Some((node, devices)) = daemon.health.machine() else {
+        let why = "the nodes are declared, and DCGM sees the GPUs of this machine alone";
+        return Err(broken(io::Error::other(why)));
+    };
+    let mut mapping = Mapping::open(dir, devices).map_err(broken)?;
+    let look = move |daemon: &Daemon| {
+        let node = node.clone();
+        let asked = daemon.engine.look(move |engine| jobs_on(engine, &node));
+        asked.map(|jobs| mapping.write(devices, &jobs)).is_ok()
+    };
+    Daemon::watch(daemon, "job-mapping", EVERY, look).map_err(broken)
+}
+
+impl Mapping {
+    /// Files of these GPUs from before are removed.
+    fn open(dir: &Path, devices: u32) -> io::Result<Self> {
+        fs::create_dir_all(dir)?;
+        for device in 0..devices {
+            remove(&dir.join(device.to_string()))?;
+        }
+        Ok(Self { dir: dir.to_owned(), written: BTreeMap::new(), is_broken: false })
+    }
+
+    fn write(&mut self, devices: u32, jobs: &Jobs) {
+        for device in 0..devices {
+            let text: String =
+                jobs.get(&device).into_iter().flatten().map(|job| format!("{job}\n")).collect();
+            if self.written.get(&device).is_none_or(String::is_empty) && text.is_empty()
+                || self.written.get(&device) == Some(&text)
+            {
+                continue;
+            }
+            match self.put(device, &text) {
+                Ok(()) => {
+                    self.is_broken = false;
+                    self.written.insert(device, text);
+                }
+                // It is tried again, and said once.
+                Err(error) if !std::mem::replace(&mut self.is_broken, true) => {
+                    warn!(dir = %self.dir.display(), %error, "jobs of GPUs cannot be written for DCGM's exporter");
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Whole or not at all; the exporter passes over names that are no numbers.
+    fn put(&self, device: u32, text: &str) -> io::Result<()> {
+        let path = self.dir.join(device.to_string());
+        if text.is_empty() {
+            return remove(&path);
+        }
+        let next = self.dir.join(format!("{device}.next"));
+        fs::write(&next, text)?;
+        fs::rename(next, path)
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// `llama-12`, by GPU of the node.
+fn jobs_on(engine: &Engine, node: &NodeName) -> Jobs {
+    let mut jobs = Jobs::new();
+    for (job, records) in engine.jobs() {
+        for held in records.iter().filter_map(|record| record.held()) {
+            for slot in held.slots.iter().filter(|slot| slot.node == *node) {
+                for device in slot.devices.iter() {
+                    jobs.entry(device).or_default().insert(format!("{}-{}", job.name, job.id));
+                }
+            }
+        }
+    }
+    jobs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_gpu_has_a_file_while_a_job_holds_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().join("below");
+        fs::create_dir(&dir).unwrap();
+        // Of the daemon before, and of somebody else.
+        for name in ["0", "1", "9", "note"] {
+            fs::write(dir.join(name), "old\n").unwrap();
+        }
+        let mut mapping = Mapping::open(&dir, 4).unwrap();
+        let files = || -> BTreeMap<String, String> {
+            let files = fs::read_dir(&dir).unwrap().map(Result::unwrap);
+            files
+                .map(|file| {
+                    (file.file_name().into_string().unwrap(), fs::read_to_string(file.path()).unwrap())
+                })
+                .collect()
+        };
+        let of = |files: &[(&str, &str)]| -> BTreeMap<String, String> {
+            let others = [("9", "old\n"), ("note", "old\n")];
+            files.iter().chain(&others).map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+        };
+        assert_eq!(files(), of(&[]));
+        let jobs = |lines: &[(u32, &[&str])]| -> Jobs {
+            lines.iter().map(|(gpu, jobs)| (*gpu, jobs.iter().map(|&job| job.to_owned()).collect())).collect()
+        };
+        mapping.write(4, &jobs(&[(1, &["a-1", "b-2"]), (3, &["a-1"])]));
+        assert_eq!(files(), of(&[("1", "a-1\nb-2\n"), ("3", "a-1\n")]));
+        mapping.write(4, &jobs(&[(1, &["b-2"])]));
+        assert_eq!(files(), of(&[("1", "b-2\n")]));
+        // What cannot be written is tried again.
+        fs::remove_dir_all(&dir).unwrap();
+        mapping.write(4, &jobs(&[(1, &["c-3"])]));
+        assert!(mapping.is_broken);
+        fs::create_dir(&dir).unwrap();
+        mapping.write(4, &jobs(&[(1, &["c-3"])]));
+        assert_eq!(
+            (fs::read_to_string(dir.join("1")).unwrap().as_str(), mapping.is_broken),
+            ("c-3\n", false)
+        );
+    }
+}
