@@ -20,8 +20,14 @@ fn blocks(page: &str) -> Vec<String> {
 #[test]
 fn examples_are_read() {
     let mut read = 0;
-    let pages =
-        ["README.md", "docs/job-file.md", "docs/cluster-file.md", "docs/queue-file.md", "docs/policy.md"];
+    let pages = [
+        "README.md",
+        "docs/job-file.md",
+        "docs/cluster-file.md",
+        "docs/queue-file.md",
+        "docs/policy.md",
+        "docs/operate/recovery.md",
+    ];
     for page in pages {
         for (index, text) in blocks(page).iter().enumerate() {
             let shown = format!("{page}, example {}", index + 1);

@@ -319,6 +319,10 @@ const QUEUES: &[&str] = &[
     "worth: {A100: 0.4, A100-SXM4-80GB: 0.5}\n",
     "boost: 1000\n",
     "boost: {max: -1}\n",
+    "spares: 2\n",
+    "spares: {nodes: 0}\n",
+    "spares: {level: rack}\n",
+    "spares: {nodes: 2, level: \"a rack\", fill: often}\n",
 ];
 
 fn flag_cases() -> Vec<(&'static str, SubmitFlags)> {

@@ -196,7 +196,7 @@ proptest! {
     #[test]
     fn no_setting_panics(
         field in prop::sample::select(vec!["classes", "default_class", "half_life", "ageing", "reservations", "hold_idle", "reclaim",
-            "worth", "boost"]),
+            "worth", "boost", "wait", "preset", "spares"]),
         value in "[-\\[\\]{}:,@%a-z0-9.\" \\n\\t&*!|>#'é]{0,40}",
     ) {
         let _ = read(&format!("{field}: {value}\n")).map_err(|error| error.to_string());
