@@ -84,10 +84,7 @@ impl Telemetry {
         {
             *watch = again;
         }
-        let sampled = watch.sample();
-        if !watch.answers() {
-            return None;
-        }
+        let sampled = watch.sample()?;
         let known = watch.addresses().iter().zip(sampled);
         let mut found: Vec<(u32, Vitals)> =
             known.filter_map(|(address, vitals)| Some((slots.device(address)?, vitals))).collect();

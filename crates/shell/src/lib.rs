@@ -7,6 +7,7 @@
 
 mod ask;
 mod clerk;
+mod grade_gauge;
 pub mod http;
 pub mod log;
 mod pump;
@@ -15,6 +16,7 @@ mod rotate;
 
 pub use ask::{Handle, PumpError};
 pub use clerk::Clerk;
+pub use grade_gauge::GradeGauge;
 pub use pump::{Metrics, Pump, World};
 pub use recover::{Recovered, recover};
 

@@ -24,7 +24,6 @@ pub struct Watch {
     bus_ids: Vec<String>,
     /// The same addresses as the kernel writes them.
     addresses: Vec<String>,
-    answers: bool,
 }
 
 impl Watch {
@@ -41,7 +40,7 @@ impl Watch {
             .iter()
             .map(|bus_id| pci_address(bus_id).unwrap_or_else(|| bus_id.to_ascii_lowercase()))
             .collect();
-        Ok(Self { library, nvml: Some(nvml), bus_ids, addresses, answers: true })
+        Ok(Self { library, nvml: Some(nvml), bus_ids, addresses })
     }
 
     /// PCI addresses as the kernel writes them, in the order of the samples. They do not change after
@@ -51,25 +50,17 @@ impl Watch {
         &self.addresses
     }
 
-    /// One sample of every device, in the order that [`super::read`] had when this was opened. If the library fails as
-    /// a whole, because the driver was unloaded or replaced, all devices are lost in this sample, and the next sample
-    /// opens the library again.
+    /// One sample of every device, in the order that [`super::read`] had when this was opened. `None` if
+    /// the library does not work as a whole, because the driver was unloaded or replaced, or a container may not use it: that
+    /// tells nothing of a device. The next sample opens the library again.
     ///
     /// Blocks as long as the driver takes to answer, which a driver in trouble can stretch to seconds.
-    pub fn sample(&mut self) -> Vec<Vitals> {
+    pub fn sample(&mut self) -> Option<Vec<Vitals>> {
         let sampled = self.sample_all();
-        self.answers = sampled.is_some();
         if sampled.is_none() || self.nvml.as_ref().is_some_and(|nvml| stays_loaded(nvml, &self.bus_ids)) {
             self.close();
         }
-        sampled.unwrap_or_else(|| self.bus_ids.iter().map(|_| lost()).collect())
-    }
-
-    /// Whether the library worked as a whole in the last sample. If not, what is wrong is rather the driver, or what a
-    /// container may use of it, than every device.
-    #[must_use]
-    pub const fn answers(&self) -> bool {
-        self.answers
+        sampled
     }
 
     /// Closes the library until the next sample, so that an operator can reset a device or unload the driver.

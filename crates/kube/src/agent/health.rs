@@ -172,7 +172,7 @@ impl Health {
     }
 
     /// Devices, and the node, by grade.
-    pub(super) fn counts(&self) -> BTreeMap<Grade, i64> {
+    pub(super) fn counts(&self) -> BTreeMap<Grade, usize> {
         let mut counts = BTreeMap::new();
         for line in self.grader().report() {
             *counts.entry(line.grade).or_default() += 1;

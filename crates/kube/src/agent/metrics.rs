@@ -2,8 +2,9 @@
 
 use std::sync::atomic::AtomicU64;
 
-use phalanx_model::{Grade, Vitals};
+use phalanx_model::Vitals;
 use phalanx_node::telemetry::METRICS;
+use phalanx_shell::GradeGauge;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -20,11 +21,6 @@ struct OfDevice {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfGrade {
-    grade: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfSource {
     source: &'static str,
 }
@@ -34,7 +30,7 @@ struct OfSource {
 pub(super) struct Metrics {
     devices: Gauge,
     unhealthy: Gauge,
-    graded: Family<OfGrade, Gauge>,
+    graded: GradeGauge,
     sources: Family<OfSource, Gauge>,
     samples: [Family<OfDevice, Gauge<f64, AtomicU64>>; METRICS.len()],
     pub(super) writes: Counter,
@@ -49,11 +45,7 @@ impl Metrics {
         let Self { devices, unhealthy, graded, sources, samples, writes, corrections, troubles } = &metrics;
         registry.register("devices", "Devices that were found at the start", devices.clone());
         registry.register("devices_unhealthy", "Devices that do not answer any more", unhealthy.clone());
-        registry.register(
-            "graded",
-            "Devices, and the node itself, that are not ok, by grade",
-            graded.clone(),
-        );
+        graded.register(&mut registry, "graded", "Devices, and the node itself, that are not ok, by grade");
         registry.register(
             "evidence",
             "1 where evidence of faults is read, 0 where it cannot be",
@@ -82,11 +74,7 @@ impl Metrics {
     pub(super) fn show(&self, inventory: &Inventory, health: &Health) {
         self.devices.set(i64::from(inventory.machine().device_count()));
         self.unhealthy.set(i64::from(inventory.lost().count()));
-        let counts = health.counts();
-        for grade in Grade::ALL.into_iter().filter(|grade| *grade != Grade::Ok) {
-            let count = counts.get(&grade).copied().unwrap_or_default();
-            self.graded.get_or_create(&OfGrade { grade: grade.word() }).set(count);
-        }
+        self.graded.set(&health.counts());
     }
 
     pub(super) fn sampled(&self, samples: &[(u32, Vitals)]) {

@@ -27,7 +27,6 @@ pub(super) fn kernel_log(health: &Arc<Health>, path: &Path, slots: Slots, metric
     let mut log = match DeviceLog::open(path, slots) {
         Ok(log) => log,
         Err(error) => {
-            metrics.sees(KERNEL_LOG, false);
             warn!(path = %path.display(), error = %error, "no Xid is seen: the kernel log cannot be opened");
             return;
         }

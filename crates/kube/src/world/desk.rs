@@ -220,7 +220,7 @@ impl Desk {
     /// How much is closed, and what the circuit breaker holds.
     fn watch_health(&mut self) {
         let (grades, held) = self.lifecycle.health();
-        self.metrics.set_graded(&grades);
+        self.metrics.graded.set(&grades);
         self.metrics.are_grades_held.set(held.is_some().into());
         if held != self.held.as_deref() {
             match held {

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use phalanx_model::{Grade, QueueName};
+use phalanx_model::QueueName;
+use phalanx_shell::GradeGauge;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -28,7 +29,7 @@ pub(super) struct Metrics {
     /// Nodes whose pods hold more than they have.
     pub(super) nodes_overcommitted: Gauge,
     pub(super) gangs: Gauge,
-    graded: Family<OfGrade, Gauge>,
+    pub(super) graded: GradeGauge,
     /// 1 while the circuit breaker holds grades.
     pub(super) are_grades_held: Gauge,
     pending: Family<OfQueue, Gauge>,
@@ -75,11 +76,6 @@ impl<const FIRST_MS: u32> Seconds<FIRST_MS> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Ended {
     pub(super) result: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfGrade {
-    grade: &'static str,
 }
 
 /// As many as there are kinds that are watched.
@@ -199,14 +195,6 @@ impl Metrics {
         (metrics, registry)
     }
 
-    pub(super) fn set_graded(&self, counts: &BTreeMap<Grade, usize>) {
-        for grade in Grade::ALL.into_iter().filter(|grade| *grade != Grade::Ok) {
-            let count = counts.get(&grade).copied().unwrap_or_default();
-            let count = i64::try_from(count).unwrap_or(i64::MAX);
-            self.graded.get_or_create(&OfGrade { grade: grade.word() }).set(count);
-        }
-    }
-
     fn register_gauges(&self, registry: &mut Registry) {
         registry.register("leader", "1 while this process decides", self.is_leader.clone());
         registry.register("nodes", "Nodes that are known", self.nodes.clone());
@@ -216,9 +204,7 @@ impl Metrics {
             self.nodes_overcommitted.clone(),
         );
         registry.register("gangs", "Gangs with pods that have not ended", self.gangs.clone());
-        // A series that comes later than its metric would be no change to whoever watches for one.
-        self.set_graded(&BTreeMap::new());
-        registry.register("graded", "Devices and nodes that are not ok, by grade", self.graded.clone());
+        self.graded.register(registry, "graded", "Devices and nodes that are not ok, by grade");
         registry.register(
             "grades_held",
             "1 while the circuit breaker keeps hardware open that agents closed",

@@ -1,9 +1,11 @@
 //! The last samples of devices, and how many devices have which grade of health.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 
 use phalanx_model::Grade;
 use phalanx_node::telemetry::METRICS;
+use phalanx_shell::GradeGauge;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -17,17 +19,12 @@ struct OfDevice {
     device: u32,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfGrade {
-    grade: &'static str,
-}
-
 type OfDevices = Family<OfDevice, Gauge<f64, AtomicU64>>;
 
 #[derive(Clone, Default)]
 pub(super) struct Telemetry {
     values: [OfDevices; METRICS.len()],
-    graded: Family<OfGrade, Gauge>,
+    graded: GradeGauge,
     idle: Gauge,
 }
 
@@ -44,13 +41,11 @@ impl Telemetry {
                 }
             }
         }
-        let grades: Vec<Grade> =
-            health.view(|grader| grader.report().into_iter().map(|line| line.grade).collect());
-        for grade in Grade::ALL.into_iter().filter(|grade| *grade != Grade::Ok) {
-            let count = grades.iter().filter(|of| **of == grade).count();
-            let count = i64::try_from(count).unwrap_or(i64::MAX);
-            self.graded.get_or_create(&OfGrade { grade: grade.word() }).set(count);
-        }
+        let mut grades: BTreeMap<Grade, usize> = BTreeMap::new();
+        health.view(|grader| {
+            grader.report().iter().for_each(|line| *grades.entry(line.grade).or_default() += 1);
+        });
+        self.graded.set(&grades);
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
@@ -60,6 +55,6 @@ impl Telemetry {
         let help = "GPUs that jobs hold and on which no kernel ran for a while";
         registry.register("devices_held_idle", help, self.idle.clone());
         let help = "Devices and nodes whose health is not ok, by grade";
-        registry.register("unhealthy", help, self.graded.clone());
+        self.graded.register(registry, "unhealthy", help);
     }
 }
