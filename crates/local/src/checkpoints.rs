@@ -15,6 +15,7 @@ use crate::clock::written_at;
 use crate::daemon::Daemon;
 use crate::env::CHECKPOINTED;
 use crate::logs::times::Sampler;
+use crate::progress::Reader;
 
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -22,9 +23,9 @@ const EVERY: Duration = Duration::from_secs(1);
 type Watched = BTreeMap<(GangId, u32), Timestamp>;
 
 pub(crate) fn start(daemon: &Arc<Daemon>) -> io::Result<()> {
-    let (mut watched, mut output) = (Watched::new(), Sampler::default());
+    let (mut watched, mut output, mut progress) = (Watched::new(), Sampler::default(), Reader::default());
     Daemon::watch(daemon, "attempts", EVERY, move |daemon| {
-        let goes_on = look(daemon, &mut watched) && daemon.progress.look(daemon);
+        let goes_on = look(daemon, &mut watched) && progress.look(daemon);
         output.look(&daemon.paths, unix_now(), watched.keys().copied());
         goes_on
     })

@@ -13,11 +13,13 @@ mod line;
 mod pace;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use nix::fcntl::OFlag;
 use phalanx_model::show::span;
 use phalanx_model::{GangId, GangRecord, NodeName, Phase, Timestamp};
 use phalanx_shell::Engine;
@@ -46,20 +48,53 @@ const OTHER_ADVICE_MILLI: u64 = 100;
 /// Events of one attempt.
 const EVENTS_MAX: u32 = 64;
 
-/// What is known of the gangs that run.
+/// How the gangs that run get on, as it is shown.
 #[derive(Debug, Default)]
-pub(crate) struct Progress(Mutex<Known>);
+pub(crate) struct Progress(Mutex<BTreeMap<GangId, Shown>>);
 
+#[derive(Debug)]
+struct Shown {
+    attempt: u32,
+    /// Nothing if no rank wrote anything.
+    view: Option<ProgressView>,
+}
+
+impl Progress {
+    fn shown(&self) -> MutexGuard<'_, BTreeMap<GangId, Shown>> {
+        // What a panicking thread left is still what ranks told.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds to views of jobs how their gangs get on.
+    pub(crate) fn say(&self, jobs: &mut [JobView]) {
+        let shown = self.shown();
+        for gang in jobs.iter_mut().flat_map(|job| &mut job.gangs) {
+            let runs = matches!(gang.phase, Some(Phase::Running { .. }));
+            let of = shown.get(&gang.id).filter(|of| runs && of.attempt == gang.attempt);
+            gang.progress = of.and_then(|of| of.view.clone());
+        }
+    }
+
+    /// How many gangs stand still, and how many ranks straggle.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let shown = self.shown();
+        let views = || shown.values().filter_map(|of| of.view.as_ref());
+        let stalled = views().filter(|view| view.stalled_since.is_some()).count();
+        (stalled, views().map(|view| view.stragglers.len()).sum())
+    }
+}
+
+/// What the thread that reads the files knows.
 #[derive(Debug, Default)]
-struct Known {
-    gangs: BTreeMap<GangId, OfGang>,
+pub(crate) struct Reader {
+    gangs: BTreeMap<(GangId, u32), OfGang>,
     losses: NodeLosses,
     losses_at: Option<Timestamp>,
 }
 
+/// One attempt of a gang.
 #[derive(Debug, Default)]
 struct OfGang {
-    attempt: u32,
     pace: Pace,
     /// When the file of each rank was written that was read last, by the wall clock.
     read: BTreeMap<u32, Timestamp>,
@@ -69,72 +104,36 @@ struct OfGang {
     events: u32,
 }
 
-/// A gang that runs, and the node of each rank.
+/// An attempt that runs, and the node of each rank.
 struct Running {
-    gang: GangId,
-    attempt: u32,
+    attempt: (GangId, u32),
     nodes: Vec<NodeName>,
 }
 
-impl Progress {
-    fn known(&self) -> MutexGuard<'_, Known> {
-        // What a panicking thread left is still what ranks told.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
+impl Reader {
     /// Reads what ranks wrote since the last look. `false`: the engine answers no more.
-    pub(crate) fn look(&self, daemon: &Daemon) -> bool {
+    pub(crate) fn look(&mut self, daemon: &Daemon) -> bool {
         let Ok(running) = daemon.engine.look(running) else { return false };
         let now = daemon.clock.now();
-        let mut known = self.known();
-        known.gangs.retain(|gang, of| {
-            running.iter().any(|running| (running.gang, running.attempt) == (*gang, of.attempt))
-        });
-        known.count_losses(daemon, now);
-        let losses = known.losses;
-        let mut changes = Vec::new();
-        for of in running {
-            let fresh = || OfGang { attempt: of.attempt, ..OfGang::default() };
-            let gang = known.gangs.entry(of.gang).or_insert_with(fresh);
-            let dir = daemon.paths.attempt(of.gang, of.attempt);
-            gang.read(daemon, &dir, of.nodes.len(), now);
-            gang.advise(losses, &of.nodes, &dir);
-            let found = gang.pace.judge(now);
-            let told = usize::try_from(EVENTS_MAX.saturating_sub(gang.events)).unwrap_or(0);
-            gang.events = gang.events.saturating_add(u32::try_from(found.len()).unwrap_or(u32::MAX));
-            changes.extend(found.into_iter().take(told).map(|change| (of.gang, event(&change, &of.nodes))));
-        }
-        drop(known);
-        for (gang, (what, detail)) in changes {
-            tracing::info!(%gang, detail, "a gang: {what}");
-            let view = EventView { at: now, what: what.to_owned(), detail: detail.clone(), record: None };
-            daemon.recorder.event(gang.job, view);
-            if what == STALLED {
-                daemon.warn_owner(gang.job, STALLED, detail);
+        self.count_losses(daemon, now);
+        let mut before = std::mem::take(&mut self.gangs);
+        let mut shown = BTreeMap::new();
+        for Running { attempt, nodes } in running {
+            let mut gang = before.remove(&attempt).unwrap_or_default();
+            let (id, number) = attempt;
+            let dir = daemon.paths.attempt(id, number);
+            gang.read(daemon, &dir, nodes.len(), now);
+            gang.advise(self.losses, &nodes, &dir);
+            for change in gang.judge(now) {
+                tell(daemon, now, id, &change, &nodes);
             }
+            shown.insert(id, Shown { attempt: number, view: gang.view() });
+            self.gangs.insert(attempt, gang);
         }
+        *daemon.progress.shown() = shown;
         true
     }
 
-    /// Adds to views of jobs how their gangs get on.
-    pub(crate) fn say(&self, jobs: &mut [JobView]) {
-        let known = self.known();
-        for gang in jobs.iter_mut().flat_map(|job| &mut job.gangs) {
-            let runs = matches!(gang.phase, Some(Phase::Running { .. }));
-            let of = known.gangs.get(&gang.id).filter(|of| runs && of.attempt == gang.attempt);
-            gang.progress = of.and_then(OfGang::view);
-        }
-    }
-
-    /// How many gangs stand still, and how many ranks straggle.
-    pub(crate) fn counts(&self) -> (usize, usize) {
-        let known = self.known();
-        let stalled = known.gangs.values().filter(|of| of.pace.is_stalled()).count();
-        (stalled, known.gangs.values().map(|of| of.pace.straggler_count()).sum())
-    }
-}
-
-impl Known {
     fn count_losses(&mut self, daemon: &Daemon, now: Timestamp) {
         if self.losses_at.is_some_and(|at| now.since(at) < LOSSES_EVERY_MS) {
             return;
@@ -155,11 +154,21 @@ impl OfGang {
         (view != ProgressView::default()).then_some(view)
     }
 
+    /// What changed, as long as not too much was told of it already.
+    fn judge(&mut self, now: Timestamp) -> Vec<Change> {
+        let mut changes = self.pace.judge(now);
+        changes.truncate(EVENTS_MAX.saturating_sub(self.events) as usize);
+        self.events = self.events.saturating_add(u32::try_from(changes.len()).unwrap_or(u32::MAX));
+        changes
+    }
+
     fn read(&mut self, daemon: &Daemon, dir: &Path, ranks: usize, now: Timestamp) {
         for rank in (0..).take(ranks) {
             let path = dir.join(file_of(rank));
             let last = self.read.get(&rank).copied().unwrap_or_default();
-            let Some(at) = written_at(&path).filter(|at| *at > last) else { continue };
+            // It is made with the beginning of the clock, which may be set back later.
+            let is_new = |at: &Timestamp| *at != last && *at > Timestamp(0);
+            let Some(at) = written_at(&path).filter(is_new) else { continue };
             let line = tail(&path).map_err(|error| error.to_string()).and_then(|text| Line::last(&text));
             match line {
                 Ok(Some(line)) => {
@@ -189,10 +198,10 @@ impl OfGang {
         let path = dir.join(CHECKPOINT_EVERY);
         let next = path.with_extension("next");
         let seconds = advice.every_ms.div_ceil(1_000).max(1);
-        match fs::write(&next, format!("{seconds}\n")).and_then(|()| fs::rename(&next, &path)) {
-            Ok(()) => self.advice = Some(advice),
-            Err(error) => tracing::warn!(path = %path.display(), %error, "an advice cannot be written"),
+        if let Err(error) = fs::write(&next, format!("{seconds}\n")).and_then(|()| fs::rename(&next, &path)) {
+            tracing::warn!(path = %path.display(), %error, "an advice cannot be written");
         }
+        self.advice = Some(advice);
     }
 }
 
@@ -201,14 +210,16 @@ fn running(engine: &Engine) -> Vec<Running> {
         let placement = record.placement.as_ref()?;
         let nodes = placement.slots.iter().map(|slot| slot.node.clone()).collect();
         let runs = matches!(record.phase, Phase::Running { .. });
-        runs.then_some(Running { gang: record.id, attempt: record.attempt, nodes })
+        runs.then_some(Running { attempt: (record.id, record.attempt), nodes })
     };
     engine.jobs().flat_map(|(_, records)| records.iter().filter_map(of_record)).collect()
 }
 
-/// The end of a file.
+/// The end of a file. Where the daemon is no other user than the rank, the rank may have put something else there: nothing
+/// that is no file is waited for.
 fn tail(path: &Path) -> io::Result<String> {
-    let mut file = File::open(path)?;
+    let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW;
+    let mut file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
     let mut bytes = Vec::new();
@@ -217,6 +228,17 @@ fn tail(path: &Path) -> io::Result<String> {
 }
 
 const STALLED: &str = "stalled";
+
+/// Says what happened: in the log, in the history of the job, and of a gang that stands still to its owner.
+fn tell(daemon: &Daemon, now: Timestamp, gang: GangId, change: &Change, nodes: &[NodeName]) {
+    let (what, detail) = event(change, nodes);
+    tracing::info!(%gang, detail, "a gang: {what}");
+    let view = EventView { at: now, what: what.to_owned(), detail: detail.clone(), record: None };
+    daemon.recorder.event(gang.job, view);
+    if what == STALLED {
+        daemon.warn_owner(gang.job, STALLED, detail);
+    }
+}
 
 /// What happened in one word, and in a sentence.
 fn event(change: &Change, nodes: &[NodeName]) -> (&'static str, String) {

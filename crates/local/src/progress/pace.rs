@@ -107,14 +107,6 @@ impl Pace {
         self.ranks.values().filter_map(|rank| rank.line.saved_ms).max().filter(|ms| *ms > 0)
     }
 
-    pub(super) const fn is_stalled(&self) -> bool {
-        self.stalled.is_some()
-    }
-
-    pub(super) fn straggler_count(&self) -> usize {
-        self.straggle.len()
-    }
-
     /// Compares its ranks with each other, and the time since the last step with the time that one takes.
     pub(super) fn judge(&mut self, now: Timestamp) -> Vec<Change> {
         let mut changes = Vec::new();
