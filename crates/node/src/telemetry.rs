@@ -1,8 +1,14 @@
 //! Samples of this machine's devices, by the numbers that they have here.
 
+mod amdgpu;
+
+use std::path::Path;
+
 use phalanx_discover::nvml::NvmlError;
 use phalanx_discover::nvml::vitals::Watch;
 use phalanx_model::{DeviceMask, Vitals};
+
+use amdgpu::AmdGpus;
 
 /// Where the devices of a machine are.
 #[derive(Clone, Debug, Default)]
@@ -51,48 +57,68 @@ const fn number(value: u64) -> f64 {
     value as f64
 }
 
-/// What samples the devices.
+/// What samples the devices: NVIDIA's library, and the files of AMD's driver.
 #[derive(Debug)]
 pub struct Telemetry {
     slots: Slots,
-    watch: Watch,
+    nvidia: Option<Watch>,
+    amd: AmdGpus,
 }
 
 impl Telemetry {
-    /// `None`: a machine without NVIDIA's driver has nothing to miss.
+    /// `None`: a machine without NVIDIA's library and AMD's driver has nothing to miss.
     ///
     /// # Errors
     /// When the library is there and does not answer.
     pub fn open(slots: Slots) -> Result<Option<Self>, NvmlError> {
-        match Watch::open(None) {
-            Ok(watch) => Ok(Some(Self { slots, watch })),
-            Err(NvmlError::Absent(_)) => Ok(None),
-            Err(error) => Err(error),
+        let amd = AmdGpus::open(Path::new("/sys"), &slots);
+        let nvidia = match Watch::open(None) {
+            Ok(watch) => Some(watch),
+            Err(NvmlError::Absent(_)) => None,
+            Err(error) => return Err(error),
+        };
+        Ok((nvidia.is_some() || !amd.is_empty()).then_some(Self { slots, nvidia, amd }))
+    }
+
+    /// What is read, in words.
+    #[must_use]
+    pub const fn sources(&self) -> &'static str {
+        match (&self.nvidia, self.amd.is_empty()) {
+            (Some(_), true) => "NVML",
+            (Some(_), false) => "NVML and amdgpu",
+            (None, _) => "amdgpu",
         }
     }
 
-    /// A sample of each device. One that did not answer at the start is asked for again. Blocks as long as the driver
-    /// takes to answer. `None`: the library does not work, which tells nothing of a device.
+    /// A sample of each device. Blocks as long as the driver takes to answer. `None`: neither library nor driver works, which
+    /// tells nothing of a device.
     pub fn sample(&mut self) -> Option<Vec<(u32, Vitals)>> {
-        let Self { slots, watch } = self;
-        let is_known = |device: u32, watch: &Watch| {
-            watch.addresses().iter().any(|address| slots.device(address) == Some(device))
-        };
-        if slots.absent.iter().any(|device| !is_known(device, watch))
-            && let Ok(again) = Watch::open(None)
-            && again.addresses().len() > watch.addresses().len()
-        {
-            *watch = again;
-        }
-        let sampled = watch.sample()?;
-        let known = watch.addresses().iter().zip(sampled);
-        let mut found: Vec<(u32, Vitals)> =
-            known.filter_map(|(address, vitals)| Some((slots.device(address)?, vitals))).collect();
-        for device in slots.absent.iter() {
-            if !found.iter().any(|(of, _)| *of == device) {
-                found.push((device, Vitals { is_lost: true, ..Vitals::default() }));
-            }
-        }
-        Some(found)
+        let nvidia = self.nvidia.as_mut().and_then(|watch| sample_nvidia(watch, &self.slots));
+        let amd = self.amd.sample();
+        let has_any = nvidia.is_some() || !amd.is_empty();
+        has_any.then(|| nvidia.into_iter().flatten().chain(amd).collect())
     }
+}
+
+/// A device that did not answer at the start is asked for again. `None`: the library does not work.
+fn sample_nvidia(watch: &mut Watch, slots: &Slots) -> Option<Vec<(u32, Vitals)>> {
+    let is_known = |device: u32, watch: &Watch| {
+        watch.addresses().iter().any(|address| slots.device(address) == Some(device))
+    };
+    if slots.absent.iter().any(|device| !is_known(device, watch))
+        && let Ok(again) = Watch::open(None)
+        && again.addresses().len() > watch.addresses().len()
+    {
+        *watch = again;
+    }
+    let sampled = watch.sample()?;
+    let known = watch.addresses().iter().zip(sampled);
+    let mut found: Vec<(u32, Vitals)> =
+        known.filter_map(|(address, vitals)| Some((slots.device(address)?, vitals))).collect();
+    for device in slots.absent.iter() {
+        if !found.iter().any(|(of, _)| *of == device) {
+            found.push((device, Vitals { is_lost: true, ..Vitals::default() }));
+        }
+    }
+    Some(found)
 }

@@ -58,7 +58,7 @@ pub(super) fn telemetry(
     let mut telemetry = match Telemetry::open(slots) {
         Ok(Some(telemetry)) => telemetry,
         Ok(None) => {
-            info!("devices are not sampled: NVIDIA's library is not there");
+            info!("devices are not sampled: neither NVIDIA's library nor AMD's driver is there");
             return false;
         }
         Err(error) => {
@@ -73,7 +73,7 @@ pub(super) fn telemetry(
             let samples = telemetry.sample();
             if samples.is_some() != works {
                 works = samples.is_some();
-                warn!(works, "NVIDIA's library");
+                warn!(works, sources = telemetry.sources(), "samples of devices");
             }
             metrics.sees(TELEMETRY, works);
             let samples = samples.unwrap_or_default();

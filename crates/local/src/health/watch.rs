@@ -58,8 +58,8 @@ fn telemetry(health: &Health, host: &Host, every: Duration) -> Option<Telemetry>
         sources.missing.push(format!("telemetry: {e}"));
         None
     });
-    if opened.is_some() {
-        sources.open.push(format!("NVML every {}", span(millis(every))));
+    if let Some(telemetry) = &opened {
+        sources.open.push(format!("{} every {}", telemetry.sources(), span(millis(every))));
     }
     opened
 }
