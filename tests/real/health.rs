@@ -78,6 +78,11 @@ fn a_gpu_that_an_operator_reports_moves_its_job_and_stays_closed_over_a_restart(
 
     let said = bench.done(report(sick, Some(3), HealthFinding::Xid(48)));
     assert_eq!(said, format!("GPU {sick}:3 is graded drain_now"));
+    // It is counted among the losses of hardware, and so kept whole.
+    let losses = || bench.get(job).events.into_iter().filter_map(|event| event.record);
+    until("the loss", || {
+        losses().any(|record| record["gang_stopping"]["cause"]["displaced"]["class"] == "node")
+    });
     await_attempt(&bench, job, 2);
     assert_eq!(bench.node_of(job), other);
     let view = bench.get(job);

@@ -11,6 +11,8 @@ use phalanx_model::{
     Placement, Port, Program, Slot,
 };
 
+use crate::progress;
+
 /// One attempt of a gang, as its members see it.
 pub(crate) struct Attempt<'a> {
     pub(crate) job: &'a Job,
@@ -28,8 +30,6 @@ pub(crate) struct Attempt<'a> {
     /// The owner's.
     pub(crate) home: &'a str,
 }
-
-use crate::progress;
 
 type Env = BTreeMap<String, String>;
 
@@ -122,7 +122,9 @@ impl Attempt<'_> {
         set(env, "PHALANX_TOPOLOGY", self.dir.join("topology.json").display());
         set(env, "PHALANX_PREEMPT_AT", self.dir.join("preempt_at").display());
         set(env, "PHALANX_CHECKPOINTED", self.dir.join(CHECKPOINTED).display());
-        set(env, "PHALANX_PROGRESS", self.dir.join(progress::file_of(rank)).display());
+        if rank < self.gang.size {
+            set(env, "PHALANX_PROGRESS", self.dir.join(progress::file_of(rank)).display());
+        }
         set(env, "PHALANX_CHECKPOINT_EVERY", self.dir.join(progress::CHECKPOINT_EVERY).display());
         set(env, "PHALANX_STATE", self.state.display());
         if let Some(dir) = &program.checkpoint_dir {

@@ -176,10 +176,14 @@ impl Health {
         look(&self.grader())
     }
 
-    /// The machine that is found, and how many GPUs it has.
-    pub(crate) fn machine(&self) -> Option<(NodeName, u32)> {
+    /// The machine that is found, and the number of each of its devices for the driver, which counts those that answered
+    /// at the start.
+    pub(crate) fn machine(&self) -> Option<(NodeName, Vec<Option<u32>>)> {
         let host = self.host.as_ref()?;
-        Some((host.node.clone(), u32::try_from(host.slots.addresses.len()).unwrap_or(u32::MAX)))
+        let mut next = 0..;
+        let devices = (0..).take(host.slots.addresses.len());
+        let number = |device| if host.slots.absent.contains(device) { None } else { next.next() };
+        Some((host.node.clone(), devices.map(number).collect()))
     }
 
     pub(crate) fn samples(&self) -> Vec<SampleView> {

@@ -48,8 +48,8 @@ pub(crate) fn prepare(paths: &Paths, start: &Start, nodes: &BTreeMap<NodeName, N
         terminal::make_dir(&paths.terminals(member), start.job.owner.uid, start.job.owner.gid)?;
     }
     make_touchable(&dir.join(CHECKPOINTED), &start.job.owner)?;
-    for slot in &start.placement.slots {
-        make_touchable(&dir.join(progress::file_of(slot.rank)), &start.job.owner)?;
+    for rank in 0..attempt.gang.size {
+        make_touchable(&dir.join(progress::file_of(rank)), &start.job.owner)?;
     }
     fs::OpenOptions::new().append(true).create(true).open(dir.join(progress::CHECKPOINT_EVERY))?;
     fs::write(dir.join("hostfile"), attempt.hostfile())?;

@@ -21,14 +21,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::fcntl::OFlag;
 use phalanx_model::show::span;
-use phalanx_model::{GangId, GangRecord, NodeName, Phase, Timestamp};
+use phalanx_model::{GangId, GangRecord, Job, JobId, NodeName, Phase, Timestamp};
 use phalanx_shell::Engine;
 
 use crate::clock::written_at;
 use crate::daemon::Daemon;
 use crate::protocol::{CheckpointView, EventView, JobView, ProgressView};
 
-pub(crate) use interval::NodeLosses;
+use interval::NodeLosses;
 use line::{Line, TAIL_BYTES};
 use pace::{Change, Pace};
 
@@ -45,7 +45,7 @@ const LOSSES_OF_MS: u64 = 90 * 24 * 3_600_000;
 const LOSSES_EVERY_MS: u64 = 3_600_000;
 /// An advice that differs less from the one before is not given, in thousandths.
 const OTHER_ADVICE_MILLI: u64 = 100;
-/// Events of one attempt.
+/// Events of one job while it runs: so many of stragglers, and as many of gangs that stand still.
 const EVENTS_MAX: u32 = 64;
 
 /// How the gangs that run get on, as it is shown.
@@ -88,6 +88,7 @@ impl Progress {
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     gangs: BTreeMap<(GangId, u32), OfGang>,
+    events: BTreeMap<JobId, Events>,
     losses: NodeLosses,
     losses_at: Option<Timestamp>,
 }
@@ -100,13 +101,36 @@ struct OfGang {
     read: BTreeMap<u32, Timestamp>,
     /// What ranks wrote last that cannot be read, and why.
     unread: BTreeMap<u32, String>,
+    /// Files whose last line did not end at the last look, and when they were written.
+    unfinished: BTreeMap<u32, Timestamp>,
     advice: Option<CheckpointView>,
-    events: u32,
 }
 
-/// An attempt that runs, and the node of each rank.
+/// How much was told of a job.
+#[derive(Clone, Copy, Debug, Default)]
+struct Events {
+    stragglers: u32,
+    stalls: u32,
+}
+
+impl Events {
+    /// Whether more may be told.
+    fn admits(&mut self, change: &Change) -> bool {
+        let count = match change {
+            Change::Straggles(_) | Change::StragglesNoMore(_) => &mut self.stragglers,
+            Change::Stalled { .. } | Change::GoesOn { .. } => &mut self.stalls,
+        };
+        *count = count.saturating_add(1);
+        *count <= EVENTS_MAX
+    }
+}
+
+/// An attempt that runs.
 struct Running {
     attempt: (GangId, u32),
+    /// Its ranks, without those of roles beside them: these do other work, and count other steps.
+    ranks: u32,
+    /// The node of each rank, those of roles included.
     nodes: Vec<NodeName>,
 }
 
@@ -117,15 +141,18 @@ impl Reader {
         let now = daemon.clock.now();
         self.count_losses(daemon, now);
         let mut before = std::mem::take(&mut self.gangs);
+        let mut told = std::mem::take(&mut self.events);
         let mut shown = BTreeMap::new();
-        for Running { attempt, nodes } in running {
+        for Running { attempt, ranks, nodes } in running {
             let mut gang = before.remove(&attempt).unwrap_or_default();
             let (id, number) = attempt;
             let dir = daemon.paths.attempt(id, number);
-            gang.read(daemon, &dir, nodes.len(), now);
+            gang.read(&dir, ranks, |at| daemon.clock.of_wall(at).min(now));
             gang.advise(self.losses, &nodes, &dir);
-            for change in gang.judge(now) {
-                tell(daemon, now, id, &change, &nodes);
+            let events =
+                self.events.entry(id.job).or_insert_with(|| told.remove(&id.job).unwrap_or_default());
+            for change in gang.pace.judge(now).iter().filter(|change| events.admits(change)) {
+                tell(daemon, now, id, change, &nodes);
             }
             shown.insert(id, Shown { attempt: number, view: gang.view() });
             self.gangs.insert(attempt, gang);
@@ -139,8 +166,9 @@ impl Reader {
             return;
         }
         self.losses_at = Some(now);
-        match daemon.recorder.node_losses(Timestamp(now.0.saturating_sub(LOSSES_OF_MS)), now) {
-            Ok(losses) => self.losses = losses,
+        let Ok(per_node) = daemon.engine.look(devices_per_node) else { return };
+        match daemon.recorder.losses(Timestamp(now.0.saturating_sub(LOSSES_OF_MS))) {
+            Ok((losses, device_ms)) => self.losses = NodeLosses { losses, node_ms: device_ms / per_node },
             Err(error) => tracing::warn!(%error, "the losses of nodes cannot be counted"),
         }
     }
@@ -154,32 +182,33 @@ impl OfGang {
         (view != ProgressView::default()).then_some(view)
     }
 
-    /// What changed, as long as not too much was told of it already.
-    fn judge(&mut self, now: Timestamp) -> Vec<Change> {
-        let mut changes = self.pace.judge(now);
-        changes.truncate(EVENTS_MAX.saturating_sub(self.events) as usize);
-        self.events = self.events.saturating_add(u32::try_from(changes.len()).unwrap_or(u32::MAX));
-        changes
-    }
-
-    fn read(&mut self, daemon: &Daemon, dir: &Path, ranks: usize, now: Timestamp) {
-        for rank in (0..).take(ranks) {
+    /// Reads the files that changed. `time` tells what a time of the wall clock means, never more than now, whatever a file
+    /// says.
+    fn read(&mut self, dir: &Path, ranks: u32, time: impl Fn(Timestamp) -> Timestamp) {
+        for rank in 0..ranks {
             let path = dir.join(file_of(rank));
             let last = self.read.get(&rank).copied().unwrap_or_default();
             // It is made with the beginning of the clock, which may be set back later.
             let is_new = |at: &Timestamp| *at != last && *at > Timestamp(0);
             let Some(at) = written_at(&path).filter(is_new) else { continue };
-            let line = tail(&path).map_err(|error| error.to_string()).and_then(|text| Line::last(&text));
+            let read = tail(&path).map_err(|error| error.to_string());
+            let line = read.and_then(|text| Ok((Line::last(&text)?, text.trim().is_empty())));
             match line {
-                Ok(Some(line)) => {
+                Ok((Some(line), _)) => {
                     self.unread.remove(&rank);
-                    // Never in the future, whatever the file says.
-                    self.pace.tell(rank, daemon.clock.of_wall(at).min(now), line);
+                    self.pace.tell(rank, time(at), line);
                 }
-                // It is being written.
-                Ok(None) => continue,
+                Ok((None, true)) => continue,
+                // It is being written, unless it is the same at the next look.
+                Ok((None, false)) => {
+                    if self.unfinished.insert(rank, at) == Some(at) {
+                        self.unread.insert(rank, "its line does not end".to_owned());
+                    }
+                    continue;
+                }
                 Err(why) => drop(self.unread.insert(rank, why)),
             }
+            self.unfinished.remove(&rank);
             self.read.insert(rank, at);
         }
     }
@@ -206,13 +235,22 @@ impl OfGang {
 }
 
 fn running(engine: &Engine) -> Vec<Running> {
-    let of_record = |record: &GangRecord| {
-        let placement = record.placement.as_ref()?;
+    let of_record = |job: &Job, record: &GangRecord| {
+        let (gang, placement) = (job.gang_at(record.id.index)?, record.placement.as_ref()?);
         let nodes = placement.slots.iter().map(|slot| slot.node.clone()).collect();
         let runs = matches!(record.phase, Phase::Running { .. });
-        runs.then_some(Running { attempt: (record.id, record.attempt), nodes })
+        runs.then_some(Running { attempt: (record.id, record.attempt), ranks: gang.size, nodes })
     };
-    engine.jobs().flat_map(|(_, records)| records.iter().filter_map(of_record)).collect()
+    let jobs = engine.jobs();
+    jobs.flat_map(|(job, records)| records.iter().filter_map(move |record| of_record(job, record))).collect()
+}
+
+/// The mean, at least 1.
+fn devices_per_node(engine: &Engine) -> u64 {
+    let (nodes, devices) = engine.nodes().fold((0_u64, 0), |(nodes, devices), node| {
+        (nodes + 1, devices + u64::from(node.machine.device_count()))
+    });
+    (devices / nodes.max(1)).max(1)
 }
 
 /// The end of a file. Where the daemon is no other user than the rank, the rank may have put something else there: nothing
@@ -264,5 +302,83 @@ fn event(change: &Change, nodes: &[NodeName]) -> (&'static str, String) {
             (STALLED, format!("no step after step {step}{of}"))
         }
         Change::GoesOn { after_ms } => ("stalled no more", format!("after {}", span(*after_ms))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+
+    /// A file as a rank leaves it at a second of the wall clock.
+    fn write(dir: &Path, rank: u32, second: u64, text: &str) {
+        let path = dir.join(file_of(rank));
+        fs::write(&path, text).unwrap();
+        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(second);
+        OpenOptions::new().write(true).open(path).unwrap().set_modified(at).unwrap();
+    }
+
+    #[test]
+    fn what_changed_is_read_also_after_the_clock_was_set_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut gang = OfGang::default();
+        let mut look = |second: u64, text: &str| {
+            write(dir.path(), 0, second, text);
+            gang.read(dir.path(), 2, |at| at);
+            gang.view().and_then(|view| view.step)
+        };
+        assert_eq!(look(0, ""), None, "as it is made");
+        assert_eq!(look(5_000, "step=1\n"), Some(1));
+        assert_eq!(look(5_000, "step=2\n"), Some(1), "it did not change");
+        assert_eq!(look(1_400, "step=3\n"), Some(3));
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_said_once_it_stays_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut gang = OfGang::default();
+        let mut look = |second: u64, text: &str| {
+            write(dir.path(), 1, second, text);
+            gang.read(dir.path(), 2, |at| at);
+            gang.view().and_then(|view| view.unread)
+        };
+        assert_eq!(look(10, "step=1"), None, "it is being written");
+        assert_eq!(look(10, "step=1").as_deref(), Some("rank 1: its line does not end"));
+        assert_eq!(look(11, "step=1\n"), None);
+        assert_eq!(look(12, "\n"), None);
+        // A rank that has the rights to put something else there is not waited for.
+        let path = dir.path().join(file_of(1));
+        fs::remove_file(&path).unwrap();
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        gang.read(dir.path(), 2, |at| at);
+        assert!(gang.view().is_some());
+    }
+
+    #[test]
+    fn the_advice_is_written_when_it_is_another_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let nodes = ["a", "a", "b"].map(|name| NodeName::new(name).unwrap());
+        let mut gang = OfGang::default();
+        let read = || fs::read_to_string(dir.path().join(CHECKPOINT_EVERY)).ok();
+        let mut tell = |second: u64, saved: &str| {
+            write(dir.path(), 0, second, &format!("step={second} saved={saved}\n"));
+            gang.read(dir.path(), 1, |at| at);
+            gang.advise(NodeLosses::default(), &nodes, dir.path());
+            read()
+        };
+        let first = tell(1, "5s").unwrap();
+        // √(2 · 5 s · 132 days), as the job is on two nodes.
+        assert_eq!(first, "10680\n");
+        assert_eq!(tell(2, "5.5s"), Some(first));
+        assert_eq!(tell(3, "20s").unwrap(), "21359\n");
+    }
+
+    #[test]
+    fn stragglers_use_up_no_word_of_a_gang_that_stands_still() {
+        let mut events = Events::default();
+        let told = (0..200).filter(|_| events.admits(&Change::StragglesNoMore(1))).count();
+        assert_eq!(told, 64);
+        assert!(events.admits(&Change::GoesOn { after_ms: 1 }));
     }
 }

@@ -17,7 +17,6 @@ use crate::history::{
     Row,
 };
 use crate::losses;
-use crate::progress::NodeLosses;
 use crate::protocol::{
     AuditFilter, AuditView, BillAsk, BillView, EventView, GangView, HistoryView, JobFilter, JobRef, JobView,
 };
@@ -169,9 +168,9 @@ impl Recorder {
         held(&self.reader).charged_until()
     }
 
-    /// The nodes that gangs had, and how many of them they lost.
-    pub(crate) fn node_losses(&self, since: Timestamp, now: Timestamp) -> Result<NodeLosses, HistoryError> {
-        held(&self.reader).node_losses(since, now)
+    /// Losses of nodes and devices, and the time of one device that gangs had, see [`History::losses`].
+    pub(crate) fn losses(&self, since: Timestamp) -> Result<(u64, u64), HistoryError> {
+        held(&self.reader).losses(since)
     }
 
     /// The last act that closed or opened each node.

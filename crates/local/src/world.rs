@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use phalanx_model::show::count;
 use phalanx_model::{
-    Change, Effect, Epoch, FailureClass, GangId, Input, JobId, Node, NodeName, Order, Phase, Signal,
+    Change, Effect, Epoch, FailureClass, GangId, Input, JobId, Node, NodeName, Order, Phase, Signal, Slot,
     StopCause, Timestamp,
 };
 use phalanx_shell::{Engine, World, sentences};
@@ -198,6 +198,25 @@ fn is_unstarted_task(engine: &Engine, gang: GangId) -> bool {
     is_task && engine.gang(gang).is_some_and(|record| record.attempt == 0)
 }
 
+/// Whether a gang is stopped since a node or a device failed, and not since somebody drains a node.
+fn is_loss(change: &Change, engine: &Engine) -> bool {
+    let Change::GangStopping { gang, cause, .. } = change else { return false };
+    let is_graded = || {
+        let slots = engine.gang(*gang).and_then(|record| Some(&record.placement.as_ref()?.slots));
+        slots.is_some_and(|slots| {
+            let drains = |slot: &Slot| {
+                engine.node(&slot.node).is_some_and(|node| node.health.drains_any(slot.devices))
+            };
+            slots.iter().any(drains)
+        })
+    };
+    match cause {
+        StopCause::Failure { class, .. } => *class == FailureClass::Node,
+        StopCause::Displaced { class, .. } => *class == FailureClass::Node && is_graded(),
+        _ => false,
+    }
+}
+
 /// A change as one line of a job's history; of a task of an array with its number.
 pub(crate) fn event(at: Timestamp, change: &Change, engine: &Engine) -> Option<(JobId, EventView)> {
     let task = change.gang().and_then(|gang| engine.job(gang.job)?.task_number(gang.index));
@@ -211,15 +230,14 @@ pub(crate) fn event(at: Timestamp, change: &Change, engine: &Engine) -> Option<(
     if let Some(task) = task {
         detail = format!("task {task}{}{detail}", if detail.is_empty() { "" } else { ": " });
     }
-    // What people will want to settle an argument with is kept whole, and so are losses of nodes, which are counted.
-    let is_kept = matches!(
+    // What people will want to settle an argument with is kept whole, and so are losses of hardware, which are counted.
+    let is_argued = matches!(
         change,
-        Change::GangStopping {
-            cause: StopCause::Preempted(_) | StopCause::Failure { class: FailureClass::Node, .. },
-            ..
-        } | Change::GangReserved { .. }
+        Change::GangStopping { cause: StopCause::Preempted(_), .. }
+            | Change::GangReserved { .. }
             | Change::ReservationDropped { .. }
     );
+    let is_kept = is_argued || is_loss(change, engine);
     let record = if is_kept { serde_json::to_value(change).ok() } else { None };
     Some((job, EventView { at, what: what.to_owned(), detail, record }))
 }

@@ -33,7 +33,7 @@ pub(super) fn of_gang(text: &mut String, page: &Page, gang: &GangView, progress:
     }
 }
 
-/// `step 1200 of 9000 (13 %), 2.4 steps/s; ends in about 54m`.
+/// `step 1200 of 9000 (13 %), 2.42 steps/s; ends in 53m 32s (12:53:32) if it goes on so`.
 fn how_far(page: &Page, step: u64, progress: &ProgressView) -> String {
     let mut text = format!("step {step}");
     if let Some(of) = progress.of {

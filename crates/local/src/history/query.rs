@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use phalanx_account::{HOUR_MS, State};
 use phalanx_model::{FailureClass, JobId, Timestamp};
 use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, Params, Row as Found, params};
 
 use super::rows::integer;
 use super::{AttemptRow, AuditRow, EventRow, History, HistoryError, JobRow, MemberRow, ROWS_MAX, error};
-use crate::progress::NodeLosses;
 use crate::protocol::{AuditFilter, AuditView};
 
 /// Which jobs; what is not set does not matter.
@@ -202,23 +202,27 @@ impl History {
         self.many(sql, [ROWS_MAX], audit)
     }
 
-    /// The time that gangs had nodes since then, and how many of them they lost while they ran.
+    /// How often gangs lost a node or a GPU since then, and the time that their ranks had devices, in milliseconds of one
+    /// device. Both count from when losses were recorded first.
     ///
     /// # Errors
     /// As [`Self::job`].
-    pub(crate) fn node_losses(&self, since: Timestamp, now: Timestamp) -> Result<NodeLosses, HistoryError> {
-        let (since, now) = (integer(since.0), integer(now.0));
-        let losses = "SELECT count(*) FROM events
-            WHERE at >= ?1 AND record ->> '$.gang_stopping.cause.failure.class' = ?2";
+    pub(crate) fn losses(&self, since: Timestamp) -> Result<(u64, u64), HistoryError> {
+        let begun = self.one("SELECT at FROM losses_since", [], |row| unsigned(0, row.get(0)?))?;
+        let since = since.0.max(begun.unwrap_or(0));
+        let losses = "SELECT count(*) FROM events WHERE at >= ?1 AND coalesce(
+            record ->> '$.gang_stopping.cause.failure.class',
+            record ->> '$.gang_stopping.cause.displaced.class') = ?2";
         let class = FailureClass::Node.word();
-        let losses = self.one(losses, params![since, class], |row| unsigned(0, row.get(0)?))?.unwrap_or(0);
-        // A gang that started again has one line for all of its attempts on a node.
-        let node_ms = "SELECT coalesce(sum(ms), 0) FROM (
-            SELECT max(coalesce(m.ended_at, j.finished_at, ?2)) - max(min(m.started_at), ?1) AS ms
-            FROM members m JOIN jobs j ON j.id = m.job
-            WHERE m.started_at IS NOT NULL GROUP BY m.job, m.gang, m.node) WHERE ms > 0";
-        let node_ms = self.one(node_ms, [since, now], |row| unsigned(0, row.get(0)?))?.unwrap_or(0);
-        Ok(NodeLosses { losses, node_ms })
+        let losses = self.one(losses, params![integer(since), class], |row| unsigned(0, row.get(0)?))?;
+        let states = State::ALL.into_iter().filter(|state| state.is_held() && *state != State::Starting);
+        let states: Vec<String> = states.map(|state| format!("'{}'", state.word())).collect();
+        let held = format!(
+            "SELECT coalesce(sum(device_us), 0) / 1000 FROM account WHERE hour >= ? AND state IN ({})",
+            states.join(", ")
+        );
+        let held = self.one(&held, [integer(since / HOUR_MS)], |row| unsigned(0, row.get(0)?))?;
+        Ok((losses.unwrap_or(0), held.unwrap_or(0)))
     }
 
     pub(super) fn one<T>(

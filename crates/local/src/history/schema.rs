@@ -115,6 +115,13 @@ pub(super) const MIGRATIONS: &[&str] = &[
         at  INTEGER NOT NULL
     ) STRICT;
 ",
+    "
+    CREATE TABLE losses_since (
+        one INTEGER PRIMARY KEY CHECK (one = 1),
+        at  INTEGER NOT NULL
+    ) STRICT;
+    INSERT INTO losses_since VALUES (1, CAST(strftime('%s', 'now') AS INTEGER) * 1000);
+",
 ];
 
 /// Refuses what is damaged, newer, or no history at all.

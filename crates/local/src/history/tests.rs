@@ -1,11 +1,11 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use phalanx_account::HOUR_MS;
 use phalanx_model::{Change, FailureClass, JobId, StopCause, Timestamp};
 
 use super::prune::{OLD, SURPLUS};
 use super::*;
-use crate::progress::NodeLosses;
 use crate::protocol::{AuditFilter, AuditView};
 
 fn job(id: u64) -> JobRow {
@@ -93,36 +93,38 @@ fn ids(history: &History, filter: &Filter) -> Vec<u64> {
 }
 
 #[test]
-fn losses_of_nodes_are_counted_over_the_time_that_gangs_had_nodes() {
+fn losses_are_counted_over_the_time_that_ranks_had_devices() {
     let dir = tempfile::tempdir().unwrap();
     let mut history = History::open(&dir.path().join("history.db")).unwrap();
-    let of = |class| {
-        let cause = StopCause::Failure { class, rank: None, code: None, detail: String::new() };
+    let of = |hour: u64, cause| {
         let change = Change::GangStopping { gang: JobId(1).gang(0), attempt: 1, cause };
-        let record = Some(serde_json::to_string(&change).unwrap());
-        let (what, detail) = ("stopping".to_owned(), String::new());
-        Row::Event(EventRow { job: JobId(1), at: Timestamp(900), what, detail, record })
+        let (record, at) = (Some(serde_json::to_string(&change).unwrap()), Timestamp(hour * HOUR_MS));
+        Row::Event(EventRow { job: JobId(1), at, what: "stopping".to_owned(), detail: String::new(), record })
     };
-    let member = |rank, node: &str, started: u64, ended: Option<u64>| {
-        let (node, started_at, ended_at) = (node.to_owned(), Some(Timestamp(started)), ended.map(Timestamp));
-        Row::Member(MemberRow { node, started_at, ended_at, ..self::member(1, rank) })
-    };
-    let known = JobRow { finished_at: None, ..job(1) };
-    let rows = [
-        Row::Job(known),
-        of(FailureClass::Node),
-        of(FailureClass::Node),
-        of(FailureClass::UserCode),
-        // Two ranks on one node, and one that runs on.
-        member(0, "a", 500, Some(800)),
-        member(1, "a", 500, Some(900)),
-        member(2, "b", 700, None),
+    let failed = |class| StopCause::Failure { class, rank: None, code: None, detail: String::new() };
+    let graded = StopCause::Displaced { class: FailureClass::Node, detail: String::new(), until: None };
+    let events = [
+        of(9, failed(FailureClass::Node)),
+        of(12, failed(FailureClass::Node)),
+        of(12, failed(FailureClass::UserCode)),
+        of(13, graded),
     ];
-    history.record(&rows).unwrap();
-    let of = |since, now| history.node_losses(Timestamp(since), Timestamp(now)).unwrap();
-    assert_eq!(of(0, 1_000), NodeLosses { losses: 2, node_ms: 400 + 300 });
-    assert_eq!(of(850, 1_000), NodeLosses { losses: 2, node_ms: 50 + 150 });
-    assert_eq!(of(901, 1_000), NodeLosses { losses: 0, node_ms: 99 });
+    history.record(&events).unwrap();
+    for (hour, state, device_ms) in [
+        (9, "running", 10),
+        (12, "running", 100),
+        (12, "idle", 9),
+        (12, "starting", 9),
+        (13, "lost_to_failure", 1_000),
+    ] {
+        let sql = "INSERT INTO account VALUES (?, ?, 'default', 0, 'ada', 1, 'train', 'H100', 0, 0, ?)";
+        history.connection.execute(sql, rusqlite::params![hour, state, device_ms * 1_000]).unwrap();
+    }
+    let of = |history: &History, hour: u64| history.losses(Timestamp(hour * HOUR_MS)).unwrap();
+    assert_eq!(of(&history, 0), (0, 0), "what came before losses were recorded does not count");
+    history.connection.execute(&format!("UPDATE losses_since SET at = {}", 10 * HOUR_MS), []).unwrap();
+    assert_eq!(of(&history, 0), (2, 1_100));
+    assert_eq!(of(&history, 13), (1, 1_000));
 }
 
 #[test]

@@ -9,10 +9,10 @@ const PRIOR_NODE_MS: u64 = 264 * 24 * 3_600_000;
 
 /// What was seen of nodes under gangs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct NodeLosses {
-    pub(crate) losses: u64,
+pub(super) struct NodeLosses {
+    pub(super) losses: u64,
     /// The time that gangs had nodes, in milliseconds of one node.
-    pub(crate) node_ms: u64,
+    pub(super) node_ms: u64,
 }
 
 impl NodeLosses {

@@ -20,16 +20,15 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// The last whole line of a file. Nothing where there is none, as when the file is just being written.
+    /// The last whole line of a file that is not blank. Nothing where there is none, as while the file is being written.
     ///
     /// # Errors
     /// What the line is, if it has no step or a number that cannot be read.
     pub(super) fn last(text: &str) -> Result<Option<Self>, String> {
-        let Some((whole, _)) = text.rsplit_once('\n') else { return Ok(None) };
-        let line = whole.rsplit('\n').next().unwrap_or_default().trim();
-        if line.is_empty() {
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        let Some(line) = whole.rsplit('\n').map(str::trim).find(|line| !line.is_empty()) else {
             return Ok(None);
-        }
+        };
         let read = Self::read(line);
         read.map(Some).map_err(|why| format!("{why}: {:?}", line.chars().take(SHOWN_MAX).collect::<String>()))
     }
@@ -67,6 +66,7 @@ mod tests {
             ("\n", None),
             ("step=1\n", Some(at(1))),
             ("step=1\nstep=2\nste", Some(at(2))),
+            ("step=1\nstep=2\n\n \n", Some(at(2))),
             ("loss=0.3 step=7 of=90 work=412.5ms saved=5.2s\r\n", Some(whole)),
             ("�ep=1\nstep=3\n", Some(at(3))),
         ] {

@@ -95,6 +95,11 @@ impl Pace {
         self.ranks.values().map(|rank| rank.line.step).min()
     }
 
+    /// The steps of the whole job.
+    fn of(&self) -> Option<u64> {
+        self.ranks.values().filter_map(|rank| rank.line.of).max()
+    }
+
     /// The time for one step, in microseconds.
     fn step_us(&self) -> Option<u64> {
         let ((from, first), (to, last)) = (self.steps.front()?, self.steps.back()?);
@@ -140,7 +145,7 @@ impl Pace {
         let between = (self.steps.len() as u64).checked_sub(1).filter(|between| *between >= 2)?;
         let usual_ms = to.since(*from) / between;
         // At its end it has nothing more to tell.
-        let is_done = self.ranks.values().any(|rank| rank.line.of.is_some_and(|of| rank.line.step >= of));
+        let is_done = self.of().is_some_and(|of| self.step() >= Some(of));
         (!is_done).then(|| to.plus(usual_ms.saturating_mul(STALLED_TIMES).max(STALLED_MIN_MS)))
     }
 
@@ -170,7 +175,7 @@ impl Pace {
 
     pub(super) fn view(&self) -> ProgressView {
         let Some(&(told_at, step)) = self.steps.back() else { return ProgressView::default() };
-        let of = self.ranks.values().filter_map(|rank| rank.line.of).max();
+        let of = self.of();
         let step_us = self.step_us();
         let left_ms = of.zip(step_us).map(|(of, us)| of.saturating_sub(step).saturating_mul(us) / 1_000);
         let (slow, median_us) = self.compare();
@@ -282,6 +287,15 @@ mod tests {
         let mut done = Pace::default();
         run(&mut done, 90..101, 400);
         assert_eq!(done.judge(at(9_000)), []);
+    }
+
+    #[test]
+    fn a_gang_stands_still_in_its_last_step_too() {
+        let mut pace = Pace::default();
+        run(&mut pace, 80..100, 400);
+        pace.tell(0, at(100), line(100, 400));
+        let stalled = Change::Stalled { since: at(99), step: 99, behind: vec![1, 2, 3] };
+        assert_eq!(pace.judge(at(1_000)), [stalled]);
     }
 
     #[test]
