@@ -1,5 +1,5 @@
-//! The job-mapping files of NVIDIA's DCGM exporter (`--hpc-job-mapping-dir`): a file for each GPU of the machine, named by the
-//! number of the GPU for NVIDIA's driver, with a line for each job that holds it. The exporter makes a label `hpc_job` of it.
+//! The job-mapping files of NVIDIA's DCGM exporter (`--hpc-job-mapping-dir`): one file per GPU of the machine, named by the
+//! driver's index of the GPU, with one line per job that holds the GPU. The exporter turns the lines into the label `hpc_job`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -28,7 +28,7 @@ struct Mapping {
     is_broken: bool,
 }
 
-/// Writes the files from now on, if they are wanted.
+/// Starts the thread that writes the files, if the operator asked for them.
 pub(crate) fn start(daemon: &Arc<Daemon>, options: &UpOptions) -> Result<(), UpError> {
     let Some(dir) = &options.dcgm_job_mapping else { return Ok(()) };
     let broken = |error| UpError::JobMapping(dir.clone(), error);

@@ -212,7 +212,7 @@ fn registry(counts: &Counts, levels: &Levels) -> Registry {
     );
     levels.telemetry.register(r);
     r.register("warnings", "Warnings that lists of nodes show", levels.warnings.clone());
-    r.register("stalled_gangs", "Gangs whose ranks tell of no further step", levels.stalled.clone());
+    r.register("stalled_gangs", "Gangs whose ranks report no further step", levels.stalled.clone());
     let help = "Ranks that work longer on a step than the others of their gang";
     r.register("stragglers", help, levels.stragglers.clone());
     r.register("gang_starts", "Gangs whose ranks all run", counts.starts.clone());

@@ -1,12 +1,12 @@
-//! How gangs get on: each rank writes to the file that `PHALANX_PROGRESS` names how far it is, and the files that changed are
-//! read once a second. Stragglers and gangs that stand still are shown, never acted on. A gang that says how long its
-//! checkpoints take is told how often to save, in the file that `PHALANX_CHECKPOINT_EVERY` names.
+//! Progress of gangs. Each rank writes its progress to the file that `PHALANX_PROGRESS` names, and the daemon reads changed
+//! files once a second. It shows stragglers and stalled gangs, and never acts on them. For a gang that reports how long its
+//! checkpoints take, it writes the checkpoint interval to the file that `PHALANX_CHECKPOINT_EVERY` names.
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | `line` | what a rank writes |
-//! | `pace` | what follows from it for a gang |
-//! | `interval` | how often to save work |
+//! | `line` | the line that a rank writes |
+//! | `pace` | speed, stragglers and stalls of a gang |
+//! | `interval` | the checkpoint interval |
 
 mod interval;
 mod line;
@@ -32,40 +32,40 @@ use interval::NodeLosses;
 use line::{Line, TAIL_BYTES};
 use pace::{Change, Pace};
 
-/// The file in the attempt's folder to which a rank writes how far it is.
+/// The progress file of a rank, in the folder of the attempt.
 pub(crate) fn file_of(rank: u32) -> String {
     format!("progress.{rank}")
 }
 
-/// The file in the attempt's folder that says how often to save, in seconds.
+/// The file with the checkpoint interval in seconds, in the folder of the attempt.
 pub(crate) const CHECKPOINT_EVERY: &str = "checkpoint_every";
 
-/// The losses of nodes are counted so far back, and so often.
+/// Over which time losses of nodes are counted, and how often.
 const LOSSES_OF_MS: u64 = 90 * 24 * 3_600_000;
 const LOSSES_EVERY_MS: u64 = 3_600_000;
-/// An advice that differs less from the one before is not given, in thousandths.
+/// The interval is written again if it differs by this many thousandths.
 const OTHER_ADVICE_MILLI: u64 = 100;
-/// Events of one job while it runs: so many of stragglers, and as many of gangs that stand still.
+/// Events of one job while it runs: of stragglers, and as many of stalls.
 const EVENTS_MAX: u32 = 64;
 
-/// How the gangs that run get on, as it is shown.
+/// The progress of running gangs, for views.
 #[derive(Debug, Default)]
 pub(crate) struct Progress(Mutex<BTreeMap<GangId, Shown>>);
 
 #[derive(Debug)]
 struct Shown {
     attempt: u32,
-    /// Nothing if no rank wrote anything.
+    /// `None` if no rank has written anything.
     view: Option<ProgressView>,
 }
 
 impl Progress {
     fn shown(&self) -> MutexGuard<'_, BTreeMap<GangId, Shown>> {
-        // What a panicking thread left is still what ranks told.
+        // The map is replaced as a whole, so a panic leaves it valid.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds to views of jobs how their gangs get on.
+    /// Adds the progress of gangs to views of jobs.
     pub(crate) fn say(&self, jobs: &mut [JobView]) {
         let shown = self.shown();
         for gang in jobs.iter_mut().flat_map(|job| &mut job.gangs) {
@@ -75,7 +75,7 @@ impl Progress {
         }
     }
 
-    /// How many gangs stand still, and how many ranks straggle.
+    /// The numbers of stalled gangs and of stragglers.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let shown = self.shown();
         let views = || shown.values().filter_map(|of| of.view.as_ref());
@@ -84,7 +84,7 @@ impl Progress {
     }
 }
 
-/// What the thread that reads the files knows.
+/// State of the thread that reads progress files.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     gangs: BTreeMap<(GangId, u32), OfGang>,
@@ -97,16 +97,16 @@ pub(crate) struct Reader {
 #[derive(Debug, Default)]
 struct OfGang {
     pace: Pace,
-    /// When the file of each rank was written that was read last, by the wall clock.
+    /// Modification time of each file when it was last read, by the wall clock.
     read: BTreeMap<u32, Timestamp>,
-    /// What ranks wrote last that cannot be read, and why.
+    /// Why the last line of a rank cannot be parsed.
     unread: BTreeMap<u32, String>,
-    /// Files whose last line did not end at the last look, and when they were written.
+    /// Modification times of files that had no whole line when they were last read.
     unfinished: BTreeMap<u32, Timestamp>,
     advice: Option<CheckpointView>,
 }
 
-/// How much was told of a job.
+/// Numbers of events of a job.
 #[derive(Clone, Copy, Debug, Default)]
 struct Events {
     stragglers: u32,
@@ -114,7 +114,7 @@ struct Events {
 }
 
 impl Events {
-    /// Whether more may be told.
+    /// Counts a change. Whether it still gets an event.
     fn admits(&mut self, change: &Change) -> bool {
         let count = match change {
             Change::Straggles(_) | Change::StragglesNoMore(_) => &mut self.stragglers,
@@ -125,23 +125,23 @@ impl Events {
     }
 }
 
-/// An attempt that runs.
+/// A running attempt.
 struct Running {
     attempt: (GangId, u32),
-    /// Its ranks, without those of roles beside them: these do other work, and count other steps.
+    /// Ranks of the gang without additional roles, which do other work and count other steps.
     ranks: u32,
     /// The node of each rank, those of roles included.
     nodes: Vec<NodeName>,
 }
 
 impl Reader {
-    /// Reads what ranks wrote since the last look. `false`: the engine answers no more.
+    /// Reads changed files. `false`: the engine has stopped.
     pub(crate) fn look(&mut self, daemon: &Daemon) -> bool {
         let Ok(running) = daemon.engine.look(running) else { return false };
         let now = daemon.clock.now();
         self.count_losses(daemon, now);
         let mut before = std::mem::take(&mut self.gangs);
-        let mut told = std::mem::take(&mut self.events);
+        let mut events_before = std::mem::take(&mut self.events);
         let mut shown = BTreeMap::new();
         for Running { attempt, ranks, nodes } in running {
             let mut gang = before.remove(&attempt).unwrap_or_default();
@@ -149,10 +149,12 @@ impl Reader {
             let dir = daemon.paths.attempt(id, number);
             gang.read(&dir, ranks, |at| daemon.clock.of_wall(at).min(now));
             gang.advise(self.losses, &nodes, &dir);
-            let events =
-                self.events.entry(id.job).or_insert_with(|| told.remove(&id.job).unwrap_or_default());
+            let events = self
+                .events
+                .entry(id.job)
+                .or_insert_with(|| events_before.remove(&id.job).unwrap_or_default());
             for change in gang.pace.judge(now).iter().filter(|change| events.admits(change)) {
-                tell(daemon, now, id, change, &nodes);
+                publish(daemon, now, id, change, &nodes);
             }
             shown.insert(id, Shown { attempt: number, view: gang.view() });
             self.gangs.insert(attempt, gang);
@@ -175,20 +177,19 @@ impl Reader {
 }
 
 impl OfGang {
-    /// Nothing if no rank wrote anything.
+    /// `None` if no rank has written anything.
     fn view(&self) -> Option<ProgressView> {
         let unread = self.unread.first_key_value().map(|(rank, why)| format!("rank {rank}: {why}"));
         let view = ProgressView { checkpoint: self.advice, unread, ..self.pace.view() };
         (view != ProgressView::default()).then_some(view)
     }
 
-    /// Reads the files that changed. `time` tells what a time of the wall clock means, never more than now, whatever a file
-    /// says.
+    /// Reads changed files. `time` converts a modification time to the daemon's clock, and never returns a time after now.
     fn read(&mut self, dir: &Path, ranks: u32, time: impl Fn(Timestamp) -> Timestamp) {
         for rank in 0..ranks {
             let path = dir.join(file_of(rank));
             let last = self.read.get(&rank).copied().unwrap_or_default();
-            // It is made with the beginning of the clock, which may be set back later.
+            // Files are created with modification time 0. The wall clock may be set back, so any other time is new.
             let is_new = |at: &Timestamp| *at != last && *at > Timestamp(0);
             let Some(at) = written_at(&path).filter(is_new) else { continue };
             let read = tail(&path).map_err(|error| error.to_string());
@@ -196,10 +197,10 @@ impl OfGang {
             match line {
                 Ok((Some(line), _)) => {
                     self.unread.remove(&rank);
-                    self.pace.tell(rank, time(at), line);
+                    self.pace.report(rank, time(at), line);
                 }
                 Ok((None, true)) => continue,
-                // It is being written, unless it is the same at the next look.
+                // The rank is writing it, unless it is unchanged at the next read.
                 Ok((None, false)) => {
                     if self.unfinished.insert(rank, at) == Some(at) {
                         self.unread.insert(rank, "its line does not end".to_owned());
@@ -228,7 +229,7 @@ impl OfGang {
         let next = path.with_extension("next");
         let seconds = advice.every_ms.div_ceil(1_000).max(1);
         if let Err(error) = fs::write(&next, format!("{seconds}\n")).and_then(|()| fs::rename(&next, &path)) {
-            tracing::warn!(path = %path.display(), %error, "an advice cannot be written");
+            tracing::warn!(path = %path.display(), %error, "the checkpoint interval cannot be written");
         }
         self.advice = Some(advice);
     }
@@ -253,8 +254,8 @@ fn devices_per_node(engine: &Engine) -> u64 {
     (devices / nodes.max(1)).max(1)
 }
 
-/// The end of a file. Where the daemon is no other user than the rank, the rank may have put something else there: nothing
-/// that is no file is waited for.
+/// The end of a file. If the rank runs as the daemon's user, it can replace the file by a FIFO or a link: neither is waited for
+/// nor followed.
 fn tail(path: &Path) -> io::Result<String> {
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW;
     let mut file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
@@ -267,8 +268,8 @@ fn tail(path: &Path) -> io::Result<String> {
 
 const STALLED: &str = "stalled";
 
-/// Says what happened: in the log, in the history of the job, and of a gang that stands still to its owner.
-fn tell(daemon: &Daemon, now: Timestamp, gang: GangId, change: &Change, nodes: &[NodeName]) {
+/// Writes a change to the log and to the history of the job, and notifies the owner of a stall.
+fn publish(daemon: &Daemon, now: Timestamp, gang: GangId, change: &Change, nodes: &[NodeName]) {
     let (what, detail) = event(change, nodes);
     tracing::info!(%gang, detail, "a gang: {what}");
     let view = EventView { at: now, what: what.to_owned(), detail: detail.clone(), record: None };
@@ -278,7 +279,7 @@ fn tell(daemon: &Daemon, now: Timestamp, gang: GangId, change: &Change, nodes: &
     }
 }
 
-/// What happened in one word, and in a sentence.
+/// The name and the detail of an event.
 fn event(change: &Change, nodes: &[NodeName]) -> (&'static str, String) {
     let on = |rank: u32| nodes.get(rank as usize).map(|node| format!(" on {node}")).unwrap_or_default();
     match change {

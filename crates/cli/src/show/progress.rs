@@ -1,4 +1,4 @@
-//! How a gang gets on, by what its ranks tell.
+//! Progress of a gang.
 
 use std::fmt::Write as _;
 

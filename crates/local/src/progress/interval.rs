@@ -1,28 +1,28 @@
-//! How often a gang should save its work: Young's interval, √(2 · cost · M), with M the mean time between the losses of a node
-//! of the gang (J. W. Young, 1974).
+//! The checkpoint interval: Young's √(2 · cost · M), with M the mean time between losses of a node of the gang (J. W. Young,
+//! 1974).
 
 use crate::protocol::CheckpointView;
 
-/// Before anything is known of these nodes, one loss in 264 days of a node: Llama 3's training had 419 in 54 days on 2,048
-/// nodes (arXiv:2407.21783, table 5). It weighs as much as one loss that was seen.
+/// The prior: one loss in 264 node-days. Llama 3's training had 419 in 54 days on 2,048 nodes (arXiv:2407.21783, table 5). It
+/// weighs as much as one observed loss.
 const PRIOR_NODE_MS: u64 = 264 * 24 * 3_600_000;
 
-/// What was seen of nodes under gangs.
+/// Observed losses of nodes under running gangs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct NodeLosses {
     pub(super) losses: u64,
-    /// The time that gangs had nodes, in milliseconds of one node.
+    /// Node time of gangs, in milliseconds.
     pub(super) node_ms: u64,
 }
 
 impl NodeLosses {
-    /// The mean time until one of so many nodes is lost, in milliseconds.
+    /// The mean time between losses of one of these nodes, in milliseconds.
     fn mean_ms(self, nodes: u64) -> u64 {
         let per_loss = self.node_ms.saturating_add(PRIOR_NODE_MS) / self.losses.saturating_add(1);
         per_loss / nodes.max(1)
     }
 
-    /// For a gang on so many nodes whose checkpoints take so long to write.
+    /// The interval for a gang on this many nodes whose checkpoints take this long to write.
     pub(super) fn advise(self, takes_ms: u64, nodes: u64) -> CheckpointView {
         let loss_every_ms = self.mean_ms(nodes);
         #[allow(clippy::cast_precision_loss, reason = "an estimate")]
@@ -33,7 +33,7 @@ impl NodeLosses {
             reason = "a root of numbers from 0 on"
         )]
         let every_ms = every_ms as u64;
-        // More often than a checkpoint takes is no interval.
+        // An interval cannot be shorter than the checkpoint itself.
         CheckpointView { takes_ms, loss_every_ms, every_ms: every_ms.max(takes_ms) }
     }
 }

@@ -1,13 +1,13 @@
-//! What a rank writes of its progress: a line of words, such as `step=1200 of=10000 work=412ms saved=5.2s`.
+//! The line that a rank writes to report its progress, such as `step=1200 of=10000 work=412ms saved=5.2s`.
 
 use phalanx_spec::quantity::parse_duration_ns;
 
-/// More of a file is not read; the last line is at its end.
+/// Only this much of the end of a file is read.
 pub(super) const TAIL_BYTES: u64 = 4_096;
-/// Characters of a line that is shown since it cannot be read.
+/// Characters shown of a line that cannot be parsed.
 const SHOWN_MAX: usize = 80;
 
-/// How far a rank is.
+/// The progress of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) step: u64,
@@ -20,10 +20,10 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// The last whole line of a file that is not blank. Nothing where there is none, as while the file is being written.
+    /// Parses the last whole line that is not blank. `None` if there is none, for example while the rank writes the file.
     ///
     /// # Errors
-    /// What the line is, if it has no step or a number that cannot be read.
+    /// If the line has no step, or a value that cannot be parsed.
     pub(super) fn last(text: &str) -> Result<Option<Self>, String> {
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         let Some(line) = whole.rsplit('\n').map(str::trim).find(|line| !line.is_empty()) else {
@@ -33,7 +33,7 @@ impl Line {
         read.map(Some).map_err(|why| format!("{why}: {:?}", line.chars().take(SHOWN_MAX).collect::<String>()))
     }
 
-    /// Words that are not known are the job's own.
+    /// Ignores unknown words.
     fn read(line: &str) -> Result<Self, String> {
         let (mut step, mut of, mut work_us, mut saved_ms) = (None, None, None, None);
         for (key, value) in line.split_whitespace().filter_map(|word| word.split_once('=')) {

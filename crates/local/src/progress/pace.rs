@@ -1,5 +1,4 @@
-//! How a gang gets on, by what its ranks tell: steps, the time for one, ranks that are slower than the others, and whether
-//! it stands still.
+//! The pace of a gang, from the reports of its ranks: completed steps, time per step, stragglers, and stalls.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -8,27 +7,27 @@ use phalanx_model::Timestamp;
 use super::line::Line;
 use crate::protocol::{ProgressView, StragglerView};
 
-/// A rank is a straggler if it works so much longer on a step than the median of its gang, in thousandths, and is none any
-/// more below the second number. Ours: above what ranks with equal shares of work differ by, below what is worth a restart.
+/// A rank becomes a straggler above the first ratio of its work to the median of its gang, and ceases to be one below the
+/// second, in thousandths. Chosen: ranks with equal shares of work differ by less, and a restart is worth more.
 const STRAGGLES_MILLI: u64 = 1_200;
 const STRAGGLED_MILLI: u64 = 1_100;
-/// Ranks that are compared, and steps of each, at least.
+/// Ranks are compared if at least this many have reported at least this many steps.
 const RANKS_MIN: usize = 3;
 const STEPS_MIN: usize = 4;
-/// Steps of which the time is kept.
+/// Reports kept of each rank, and steps of the gang.
 const KEPT: usize = 16;
-/// A gang stands still after so many times the usual time between two steps that it told of, and this time, at least.
+/// A gang is stalled after this many times the usual time between two steps, and at least after this time.
 const STALLED_TIMES: u64 = 10;
 const STALLED_MIN_MS: u64 = 60_000;
-/// Ranks that a view or an event names.
+/// Most ranks that a view or an event names.
 const NAMED_MAX: usize = 16;
 
-/// What became of a gang since the last look.
+/// A change of a gang.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Straggles(StragglerView),
     StragglesNoMore(u32),
-    /// The step at which it stands, and ranks that are behind the others.
+    /// With the last completed step, and the ranks that have completed fewer steps than others.
     Stalled {
         since: Timestamp,
         step: u64,
@@ -43,7 +42,7 @@ pub(super) enum Change {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pace {
     ranks: BTreeMap<u32, OfRank>,
-    /// When the last of its ranks was at which step.
+    /// When the slowest rank completed which step.
     steps: VecDeque<(Timestamp, u64)>,
     straggle: BTreeSet<u32>,
     stalled: Option<Timestamp>,
@@ -52,12 +51,12 @@ pub(super) struct Pace {
 #[derive(Clone, Debug)]
 struct OfRank {
     line: Line,
-    /// Of the last steps, in microseconds.
+    /// Own work of the last reported steps, in microseconds.
     work_us: VecDeque<u64>,
 }
 
 impl OfRank {
-    /// The mean, where there is enough to compare.
+    /// The mean, if enough steps were reported.
     fn work_us(&self) -> Option<u64> {
         let count = self.work_us.len();
         let sum = self.work_us.iter().fold(0_u64, |sum, us| sum.saturating_add(*us));
@@ -66,9 +65,9 @@ impl OfRank {
 }
 
 impl Pace {
-    pub(super) fn tell(&mut self, rank: u32, at: Timestamp, line: Line) {
+    pub(super) fn report(&mut self, rank: u32, at: Timestamp, line: Line) {
         let known = self.ranks.entry(rank).or_insert(OfRank { line, work_us: VecDeque::new() });
-        // What it knows of the whole job and of checkpoints it need not say each time.
+        // A rank need not repeat these in each report.
         let kept =
             Line { of: line.of.or(known.line.of), saved_ms: line.saved_ms.or(known.line.saved_ms), ..line };
         known.line = kept;
@@ -79,7 +78,7 @@ impl Pace {
             Some((_, last)) if *last == step => {}
             Some((before, last)) => {
                 let at = at.max(*before);
-                // It went back to a checkpoint.
+                // The gang went back to a checkpoint.
                 if step < *last {
                     self.steps.clear();
                 }
@@ -90,7 +89,7 @@ impl Pace {
         self.steps.drain(..self.steps.len().saturating_sub(KEPT));
     }
 
-    /// The step of the rank that is least far.
+    /// The completed steps of the slowest rank.
     fn step(&self) -> Option<u64> {
         self.ranks.values().map(|rank| rank.line.step).min()
     }
@@ -112,7 +111,7 @@ impl Pace {
         self.ranks.values().filter_map(|rank| rank.line.saved_ms).max().filter(|ms| *ms > 0)
     }
 
-    /// Compares its ranks with each other, and the time since the last step with the time that one takes.
+    /// Compares ranks with each other, and the time since the last step with the usual time of a step.
     pub(super) fn judge(&mut self, now: Timestamp) -> Vec<Change> {
         let mut changes = Vec::new();
         let (slow, median_us) = self.compare();
@@ -139,24 +138,24 @@ impl Pace {
         changes
     }
 
-    /// When it counts as standing still if it tells of no further step.
+    /// When the gang is stalled if it reports no further step.
     fn stalls_at(&self) -> Option<Timestamp> {
         let ((from, _), (to, _)) = (self.steps.front()?, self.steps.back()?);
         let between = (self.steps.len() as u64).checked_sub(1).filter(|between| *between >= 2)?;
         let usual_ms = to.since(*from) / between;
-        // At its end it has nothing more to tell.
+        // A gang that has completed all steps reports no more.
         let is_done = self.of().is_some_and(|of| self.step() >= Some(of));
         (!is_done).then(|| to.plus(usual_ms.saturating_mul(STALLED_TIMES).max(STALLED_MIN_MS)))
     }
 
-    /// Ranks that are not as far as the others.
+    /// Ranks that have completed fewer steps than others.
     fn behind(&self) -> Vec<u32> {
         let most = self.ranks.values().map(|rank| rank.line.step).max();
         let is_behind = |(_, of): &(&u32, &OfRank)| Some(of.line.step) < most;
         self.ranks.iter().filter(is_behind).map(|(rank, _)| *rank).take(NAMED_MAX).collect()
     }
 
-    /// Ranks that work longer on a step than the others, with their time, and the median of all, in microseconds.
+    /// Stragglers with their work per step, and the median of all ranks, in microseconds.
     fn compare(&self) -> (BTreeMap<u32, u64>, u64) {
         let works: Vec<(u32, u64)> =
             self.ranks.iter().filter_map(|(rank, of)| Some((*rank, of.work_us()?))).collect();
@@ -212,7 +211,7 @@ mod tests {
         let mut changes = Vec::new();
         for step in steps {
             for rank in 0..4 {
-                pace.tell(
+                pace.report(
                     rank,
                     at(step),
                     line(step, if rank == 3 { slow_ms } else { 400 + u64::from(rank) }),
@@ -232,14 +231,14 @@ mod tests {
         assert_eq!((view.step, view.step_us, view.ends_at), (Some(1), None, None));
         assert_eq!(run(&mut pace, 2..40, 400), []);
         // One rank is ahead: the gang is where the last of them is.
-        pace.tell(0, at(40), line(45, 400));
+        pace.report(0, at(40), line(45, 400));
         let view = pace.view();
         assert_eq!(
             (view.step, view.of, view.step_us, view.ends_at),
             (Some(39), Some(100), Some(1_000_000), Some(at(100)))
         );
         // Back to a checkpoint.
-        (0..4).for_each(|rank| pace.tell(rank, at(50), line(30, 400)));
+        (0..4).for_each(|rank| pace.report(rank, at(50), line(30, 400)));
         assert_eq!((pace.view().step, pace.view().step_us), (Some(30), None));
     }
 
@@ -260,9 +259,9 @@ mod tests {
     fn two_ranks_are_not_compared_nor_ranks_that_do_not_say_how_long_they_work() {
         let mut pace = Pace::default();
         for step in 1..40 {
-            pace.tell(0, at(step), line(step, 100));
-            pace.tell(1, at(step), line(step, 900));
-            pace.tell(2, at(step), Line { work_us: None, ..line(step, 0) });
+            pace.report(0, at(step), line(step, 100));
+            pace.report(1, at(step), line(step, 900));
+            pace.report(2, at(step), Line { work_us: None, ..line(step, 0) });
             assert_eq!(pace.judge(at(step)), []);
         }
     }
@@ -272,7 +271,7 @@ mod tests {
         let mut pace = Pace::default();
         run(&mut pace, 1..20, 400);
         for rank in [0, 1, 3] {
-            pace.tell(rank, at(20), line(20, 400));
+            pace.report(rank, at(20), line(20, 400));
         }
         assert_eq!(pace.judge(at(78)), []);
         let stalled = Change::Stalled { since: at(19), step: 19, behind: vec![2] };
@@ -280,7 +279,7 @@ mod tests {
         assert_eq!(pace.judge(at(500)), [], "it is said once");
         let view = pace.view();
         assert_eq!((view.stalled_since, view.behind, view.ends_at), (Some(at(19)), vec![2], None));
-        pace.tell(2, at(600), line(20, 400));
+        pace.report(2, at(600), line(20, 400));
         assert_eq!(pace.judge(at(600)), [Change::GoesOn { after_ms: 581_000 }]);
         // What is done tells no more.
         run(&mut pace, 601..700, 400);
@@ -293,7 +292,7 @@ mod tests {
     fn a_gang_stands_still_in_its_last_step_too() {
         let mut pace = Pace::default();
         run(&mut pace, 80..100, 400);
-        pace.tell(0, at(100), line(100, 400));
+        pace.report(0, at(100), line(100, 400));
         let stalled = Change::Stalled { since: at(99), step: 99, behind: vec![1, 2, 3] };
         assert_eq!(pace.judge(at(1_000)), [stalled]);
     }
@@ -302,7 +301,7 @@ mod tests {
     fn a_gang_that_seldom_tells_is_given_its_time() {
         let mut pace = Pace::default();
         for step in 1..5 {
-            pace.tell(0, at(step * 600), line(step, 400));
+            pace.report(0, at(step * 600), line(step, 400));
         }
         assert_eq!(pace.judge(at(4 * 600 + 5_999)), []);
         assert_eq!(pace.judge(at(4 * 600 + 6_000)).len(), 1);
