@@ -308,3 +308,30 @@ fn a_job_that_does_not_use_its_gpus_is_said_and_charged_as_idle() {
     let after = charged(State::HeldIdle);
     assert_eq!(charged(State::HeldIdle), after, "it holds nothing any more");
 }
+
+/// Somebody started a program on the machine without asking for a GPU.
+#[test]
+fn a_gpu_that_others_use_goes_to_no_job_until_they_end() {
+    let Some(machine) = Machine::new() else { return };
+    let bench = &machine.bench;
+    let foreign = || nodes(bench)[0].foreign;
+    assert!(foreign().is_empty());
+    let taken = four("").replacen("busy=92 memory=1073741824", "busy=92 memory=21474836480", 1);
+    machine.fake.describe(&taken);
+    until("its use", || foreign().to_string() == "2");
+    let warning = "processes outside of jobs use its memory";
+    assert!(bench.warnings().iter().any(|said| said.contains(warning)), "{:?}", bench.warnings());
+    let all = bench.submit(on_gpus(4));
+    let three = bench.submit(on_gpus(3));
+    bench.await_state(three, "running");
+    assert_eq!((devices(bench, three).as_str(), bench.get(all).state.as_str()), ("0-1,3", "pending"));
+    // What jobs hold is their own, however full it is.
+    machine.fake.describe(&taken.replace("memory=1073741824", "memory=64424509440"));
+    let sampled = |device: usize| health(bench).samples[device].vitals.memory_used_bytes;
+    until("other samples", || sampled(0) == Some(64_424_509_440));
+    machine.fake.describe(&four(""));
+    until("no use", || foreign().is_empty());
+    assert!(bench.warnings().iter().all(|said| !said.contains(warning)));
+    bench.cancel(three);
+    bench.await_state(all, "running");
+}

@@ -27,6 +27,7 @@ pub mod losses;
 mod metrics;
 mod notify;
 mod orphans;
+mod outsiders;
 mod paths;
 mod preview;
 mod progress;

@@ -414,10 +414,12 @@ pub(crate) fn lives(member: &Path) -> bool {
     }
 }
 
-/// Use that nobody knows the job of, on top of the foreign use of each node.
+/// Use that no job of this daemon accounts for, on top of the foreign use of each node that the cluster file declares.
 #[derive(Debug, Default)]
 pub(crate) struct UnknownUse {
     living: Mutex<Vec<Unknown>>,
+    /// Devices of the machine that is found which processes outside of jobs use.
+    outsiders: Mutex<Option<(NodeName, DeviceMask)>>,
     /// All devices of each node, and what the cluster file declares busy.
     nodes: BTreeMap<NodeName, (DeviceMask, DeviceMask, ForeignUse)>,
 }
@@ -428,12 +430,32 @@ impl UnknownUse {
             let all = DeviceMask::first(node.machine.device_count());
             (node.name.clone(), (all, node.foreign, node.foreign_use.clone()))
         };
-        Self { living: Mutex::new(living), nodes: cluster.nodes.iter().map(node).collect() }
+        let nodes = cluster.nodes.iter().map(node).collect();
+        Self { living: Mutex::new(living), outsiders: Mutex::default(), nodes }
     }
 
     fn living(&self) -> MutexGuard<'_, Vec<Unknown>> {
         // What a panicking thread left is still a list.
         self.living.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn outsiders(&self) -> MutexGuard<'_, Option<(NodeName, DeviceMask)>> {
+        self.outsiders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the devices that processes outside of jobs use on the machine. Whether they changed.
+    pub(crate) fn set_outsiders(&self, node: &NodeName, devices: DeviceMask) -> bool {
+        let next = (!devices.is_empty()).then(|| (node.clone(), devices));
+        let mut known = self.outsiders();
+        let changed = *known != next;
+        *known = next;
+        changed
+    }
+
+    /// The same use as facts for the engine.
+    pub(crate) fn facts(&self) -> Vec<Input> {
+        let fact = |(node, foreign, foreign_use)| Input::NodeUseObserved { node, foreign, foreign_use };
+        self.of_nodes().into_iter().map(fact).collect()
     }
 
     /// The devices of a node that these ranks hold. One that does not say what it holds may hold any.
@@ -452,7 +474,7 @@ impl UnknownUse {
 
     /// The foreign use of every node that has some unknown, or had.
     pub(crate) fn of_nodes(&self) -> Vec<(NodeName, DeviceMask, ForeignUse)> {
-        let living = self.living();
+        let (living, outsiders) = (self.living(), self.outsiders().clone());
         let use_of = |(name, (all, foreign, used)): (&NodeName, &(DeviceMask, DeviceMask, ForeignUse))| {
             let mut used = used.clone();
             let here = living.iter().filter(|u| u.slot.as_ref().is_some_and(|slot| slot.node == *name));
@@ -460,6 +482,8 @@ impl UnknownUse {
                 used.cpu_milli = used.cpu_milli.saturating_add(unknown.cpu_milli);
                 used.memory_bytes = used.memory_bytes.saturating_add(unknown.memory_bytes);
             }
+            let others = outsiders.as_ref().filter(|(node, _)| node == name).map(|(_, devices)| *devices);
+            let foreign = foreign.union(others.unwrap_or(DeviceMask::EMPTY));
             (name.clone(), foreign.union(Self::devices(&living, name, *all)), used)
         };
         self.nodes.iter().map(use_of).collect()
@@ -481,7 +505,12 @@ impl UnknownUse {
                 shown.join(" ")
             )
         };
-        jobs.into_iter().map(sentence).collect()
+        let outsiders = self.outsiders().as_ref().map(|(node, devices)| {
+            format!(
+                "GPU {devices} of {node}: processes outside of jobs use its memory; no new job gets it until they end"
+            )
+        });
+        jobs.into_iter().map(sentence).chain(outsiders).collect()
     }
 
     /// Frees what ranks held that have ended since.
@@ -495,10 +524,7 @@ impl UnknownUse {
             let (is_over, changed) = (living.is_empty(), living.len() < known.len());
             *daemon.unknown.living() = living;
             if changed {
-                let fact =
-                    |(node, foreign, foreign_use)| Input::NodeUseObserved { node, foreign, foreign_use };
-                let facts = daemon.unknown.of_nodes().into_iter().map(fact).collect();
-                return daemon.engine.report(facts).is_ok() && !is_over;
+                return daemon.engine.report(daemon.unknown.facts()).is_ok() && !is_over;
             }
             !is_over
         })

@@ -175,6 +175,11 @@ fn ended(gang: GangId, used: &Used, now: Timestamp) -> IdleChange {
     IdleChange { gang, ended_after_ms: Some(now.since(used.busy_at)) }
 }
 
+/// All devices that gangs hold.
+pub(crate) fn devices(holds: &[Holds]) -> DeviceMask {
+    holds.iter().fold(DeviceMask::EMPTY, |all, held| all.union(held.devices))
+}
+
 /// What gangs hold on the machine.
 pub(crate) fn holds_on(engine: &Engine, node: &NodeName) -> Vec<Holds> {
     let of_record = |record: &GangRecord| {

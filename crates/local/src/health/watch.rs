@@ -11,10 +11,11 @@ use phalanx_model::NodeName;
 use phalanx_model::show::span;
 use phalanx_node::kernel_log::{DeviceLog, Xid};
 use phalanx_node::telemetry::Telemetry;
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::{Health, Host, tenants};
 use crate::daemon::{Daemon, UpOptions, millis};
+use crate::outsiders::Outsiders;
 use crate::usage;
 use crate::views;
 
@@ -26,7 +27,10 @@ pub(crate) fn start(daemon: &Arc<Daemon>, options: &UpOptions) -> io::Result<()>
     let every = options.sample_every;
     let host = daemon.health.host.clone();
     let mut telemetry = host.as_ref().and_then(|host| telemetry(&daemon.health, host, every));
-    Daemon::watch(daemon, "telemetry", every, move |daemon| look(daemon, telemetry.as_mut()))?;
+    let mut outsiders = Outsiders::default();
+    Daemon::watch(daemon, "telemetry", every, move |daemon| {
+        look(daemon, telemetry.as_mut(), &mut outsiders)
+    })?;
     let Some(host) = host else { return Ok(()) };
     let Some(mut log) = opened(&daemon.health, &options.kernel_log, &host) else { return Ok(()) };
     Daemon::watch(daemon, "kernel-log", READ_EVERY, move |daemon| {
@@ -65,7 +69,7 @@ fn telemetry(health: &Health, host: &Host, every: Duration) -> Option<Telemetry>
 }
 
 /// Samples all devices, and tells the grader what time it is.
-fn look(daemon: &Daemon, telemetry: Option<&mut Telemetry>) -> bool {
+fn look(daemon: &Daemon, telemetry: Option<&mut Telemetry>, outsiders: &mut Outsiders) -> bool {
     let health = &daemon.health;
     let sampled = telemetry.map_or_else(|| Some(Vec::new()), Telemetry::sample);
     health.telemetry_works(sampled.is_some());
@@ -84,6 +88,15 @@ fn look(daemon: &Daemon, telemetry: Option<&mut Telemetry>) -> bool {
     let Ok((held, holds)) = asked else { return false };
     if !sampled.is_empty() && !daemon.usage.sampled(daemon, now, &holds, &sampled) {
         return false;
+    }
+    if let Some(host) = &health.host {
+        let used = outsiders.sampled(usage::devices(&holds).union(daemon.unknown.held(&host.node)), &sampled);
+        if daemon.unknown.set_outsiders(&host.node, used) {
+            info!(node = %host.node, devices = %used, "processes outside of jobs use devices");
+            if daemon.engine.report(daemon.unknown.facts()).is_err() {
+                return false;
+            }
+        }
     }
     let is_free = |node: &NodeName, device: Option<u32>| tenants(&held, node, device).is_empty();
     let change = |grader: &mut phalanx_health::Grader| {
