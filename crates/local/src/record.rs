@@ -338,11 +338,16 @@ fn gang_rows(view: &JobView, gang: &GangView, now: Timestamp) -> Vec<Row> {
     }
     let at = gang.members.iter().any(|m| m.state == "exited").then_some(now);
     let (job, index, attempt) = (view.id, gang.id.index, gang.attempt);
+    // Of this attempt. Rows that are written after it keep it.
+    let started_at = match &gang.phase {
+        Some(Phase::Running { since }) => Some(*since),
+        _ => None,
+    };
     let mut rows = vec![Row::Attempt(AttemptRow {
         job,
         gang: index,
         attempt,
-        started_at: view.started_at,
+        started_at,
         ended_at: at,
         class: Some(view.reason.clone()).filter(|r| at.is_some() && !r.is_empty()),
         detail: view.detail.clone(),
@@ -356,7 +361,7 @@ fn gang_rows(view: &JobView, gang: &GangView, now: Timestamp) -> Vec<Row> {
             rank: m.rank,
             node: m.node.to_string(),
             devices: m.devices.to_string(),
-            started_at: view.started_at,
+            started_at,
             ended_at: at.filter(|_| over),
             code: m.exit_code.filter(|c| *c < 128),
             signal: m.exit_code.filter(|c| *c > 128).map(|c| c - 128),

@@ -171,7 +171,9 @@ fn write_job(connection: &Connection, row: &JobRow) -> rusqlite::Result<()> {
 
 fn write_attempt(connection: &Connection, row: &AttemptRow) -> rusqlite::Result<()> {
     let mut statement = connection.prepare_cached(
-        "INSERT OR REPLACE INTO attempts VALUES (:job, :gang, :attempt, :started_at, :ended_at, :class, :detail)",
+        "INSERT INTO attempts VALUES (:job, :gang, :attempt, :started_at, :ended_at, :class, :detail)
+            ON CONFLICT DO UPDATE SET started_at = coalesce(started_at, excluded.started_at),
+            ended_at = excluded.ended_at, class = excluded.class, detail = excluded.detail",
     )?;
     statement.execute(named_params! {
         ":job": integer(row.job.0), ":gang": row.gang, ":attempt": row.attempt,
@@ -183,8 +185,12 @@ fn write_attempt(connection: &Connection, row: &AttemptRow) -> rusqlite::Result<
 
 fn write_member(connection: &Connection, row: &MemberRow) -> rusqlite::Result<()> {
     let mut statement = connection.prepare_cached(
-        "INSERT OR REPLACE INTO members VALUES (:job, :gang, :attempt, :rank, :node, :devices, :started_at,
-            :ended_at, :code, :signal, :class, :detail)",
+        "INSERT INTO members VALUES (:job, :gang, :attempt, :rank, :node, :devices, :started_at,
+            :ended_at, :code, :signal, :class, :detail)
+            ON CONFLICT DO UPDATE SET node = excluded.node, devices = excluded.devices,
+            started_at = coalesce(started_at, excluded.started_at),
+            ended_at = coalesce(ended_at, excluded.ended_at),
+            code = excluded.code, signal = excluded.signal, class = excluded.class, detail = excluded.detail",
     )?;
     statement.execute(named_params! {
         ":job": integer(row.job.0), ":gang": row.gang, ":attempt": row.attempt, ":rank": row.rank,

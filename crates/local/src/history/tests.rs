@@ -92,6 +92,35 @@ fn ids(history: &History, filter: &Filter) -> Vec<u64> {
     history.jobs(filter).unwrap().iter().map(|row| row.id.0).collect()
 }
 
+/// Each attempt had the start of its job, and each member the end of the last one.
+#[test]
+fn a_start_is_kept_and_so_is_the_first_end_of_a_member() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut history = History::open(&dir.path().join("history.db")).unwrap();
+    let mut write = |started: Option<u64>, ended: Option<u64>| {
+        let (started_at, ended_at) = (started.map(Timestamp), ended.map(Timestamp));
+        let attempt = AttemptRow {
+            job: JobId(1),
+            gang: 0,
+            attempt: 2,
+            started_at,
+            ended_at,
+            class: None,
+            detail: String::new(),
+        };
+        let member = MemberRow { started_at, ended_at, attempt: 2, ..member(1, 0) };
+        history.record(&[Row::Attempt(attempt), Row::Member(member)]).unwrap();
+        let (attempts, members) = (history.attempts(JobId(1)).unwrap(), history.members(JobId(1)).unwrap());
+        let times =
+            [(attempts[0].started_at, attempts[0].ended_at), (members[0].started_at, members[0].ended_at)];
+        times.map(|(started, ended)| (started.map(|at| at.0), ended.map(|at| at.0)))
+    };
+    assert_eq!(write(None, None), [(None, None); 2], "it starts");
+    assert_eq!(write(Some(10), None), [(Some(10), None); 2]);
+    assert_eq!(write(None, Some(50)), [(Some(10), Some(50)); 2], "a member ended, and the gang is stopped");
+    assert_eq!(write(None, Some(60)), [(Some(10), Some(60)), (Some(10), Some(50))]);
+}
+
 #[test]
 fn losses_are_counted_over_the_time_that_ranks_had_devices() {
     let dir = tempfile::tempdir().unwrap();
