@@ -87,6 +87,17 @@ fn a_spare_node_is_kept_for_a_gang_that_loses_a_node_and_its_other_nodes_stay() 
     let there = until_elsewhere(&cluster, &node);
     assert_disjoint(&there);
     assert!(nodes(&before).difference(&nodes(&there)).eq([&node]), "{before:?} {there:?}");
+
+    let policy = "/apis/phalanx.dev/v1alpha1/sharepolicies/default";
+    cluster.api().patch(policy, &json!({ "spec": { "spares": { "level": "row" } } })).unwrap();
+    let warning = |cluster: &Cluster| {
+        cluster.lines().into_iter().find(|line| {
+            line["level"] == "WARN"
+                && line["message"].as_str().is_some_and(|said| said.starts_with("no spare nodes are kept"))
+        })
+    };
+    let warning = cluster.until("a warning", warning);
+    assert_eq!(warning["spares"], "row", "{warning}");
 }
 
 /// Conditions that administrators set from Kubernetes 1.37 on. A pod that was evicted went back to the node.

@@ -380,7 +380,14 @@ impl World for KubeWorld {
         }
     }
 
-    fn changed(&mut self, now: Timestamp, _: &[Input], changes: &[Change], engine: &Engine) {
+    fn changed(&mut self, now: Timestamp, facts: &[Input], changes: &[Change], engine: &Engine) {
+        let is_policy =
+            |fact: &Input| matches!(fact, Input::SettingsConfigured { .. } | Input::LevelsConfigured { .. });
+        if facts.iter().any(is_policy)
+            && let Some((level, _)) = engine.spares_without_level()
+        {
+            tracing::warn!(spares = %level, "no spare nodes are kept: the nodes have no such level");
+        }
         let news: Vec<News> = changes.iter().filter_map(|change| news(now, change, engine)).collect();
         if !news.is_empty() {
             let _ = self.desk.send(Message::News(news));
