@@ -104,6 +104,10 @@ struct OfGang {
     /// Modification times of files that had no whole line when they were last read.
     unfinished: BTreeMap<u32, Timestamp>,
     advice: Option<CheckpointView>,
+    /// Whether the file contains the advice.
+    is_written: bool,
+    /// Whether the last write of the file failed.
+    has_failed: bool,
 }
 
 /// Numbers of events of a job.
@@ -222,16 +226,21 @@ impl OfGang {
             let apart = before.every_ms.abs_diff(advice.every_ms);
             apart.saturating_mul(1_000) < before.every_ms.saturating_mul(OTHER_ADVICE_MILLI)
         };
-        if self.advice.as_ref().is_some_and(is_near) {
-            return;
+        if !self.advice.as_ref().is_some_and(is_near) {
+            (self.advice, self.is_written) = (Some(advice), false);
         }
+        let Some(advice) = self.advice.filter(|_| !self.is_written) else { return };
         let path = dir.join(CHECKPOINT_EVERY);
         let next = path.with_extension("next");
         let seconds = advice.every_ms.div_ceil(1_000).max(1);
-        if let Err(error) = fs::write(&next, format!("{seconds}\n")).and_then(|()| fs::rename(&next, &path)) {
-            tracing::warn!(path = %path.display(), %error, "the checkpoint interval cannot be written");
+        match fs::write(&next, format!("{seconds}\n")).and_then(|()| fs::rename(&next, &path)) {
+            Ok(()) => (self.is_written, self.has_failed) = (true, false),
+            // The next read tries again, and does not log it again.
+            Err(error) if !std::mem::replace(&mut self.has_failed, true) => {
+                tracing::warn!(path = %path.display(), %error, "the checkpoint interval cannot be written");
+            }
+            Err(_) => {}
         }
-        self.advice = Some(advice);
     }
 }
 
@@ -373,6 +382,23 @@ mod tests {
         assert_eq!(first, "10680\n");
         assert_eq!(tell(2, "5.5s"), Some(first));
         assert_eq!(tell(3, "20s").unwrap(), "21359\n");
+    }
+
+    #[test]
+    fn an_interval_that_cannot_be_written_is_written_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let gone = dir.path().join("gone");
+        let mut gang = OfGang::default();
+        write(dir.path(), 0, 1, "step=1 saved=5s\n");
+        gang.read(dir.path(), 1, |at| at);
+        let mut advise = |to: &Path| {
+            gang.advise(NodeLosses::default(), &[NodeName::new("a").unwrap()], to);
+            (gang.advice.is_some(), gang.is_written, gang.has_failed)
+        };
+        assert_eq!(advise(&gone), (true, false, true));
+        fs::create_dir(&gone).unwrap();
+        assert_eq!(advise(&gone), (true, true, false));
+        assert!(fs::read_to_string(gone.join(CHECKPOINT_EVERY)).is_ok());
     }
 
     #[test]
