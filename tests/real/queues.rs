@@ -197,7 +197,8 @@ fn ranks_tell_that_they_saved_their_work() {
     let tell = |news| bench.ask(Verb::Tell { job: JobRef::Id(id), gang: 0, news });
     tell(News::Checkpoint).unwrap();
     let told = saved().unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(2));
+    // The time of a file is that of the kernel's last tick, which was up to 10 ms before.
+    std::thread::sleep(std::time::Duration::from_millis(50));
     fs::write(&go, "").unwrap();
     until("the file's word", || saved().is_some_and(|at| at > told));
     let told = saved();
