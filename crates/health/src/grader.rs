@@ -216,6 +216,16 @@ impl Grader {
         lines
     }
 
+    /// How many devices and nodes of [`Grader::report`] have which grade.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<Grade, usize> {
+        let mut counts = BTreeMap::new();
+        for line in self.report() {
+            *counts.entry(line.grade).or_default() += 1;
+        }
+        counts
+    }
+
     /// Why the circuit breaker holds grades, if it does.
     #[must_use]
     pub fn is_breaker_open(&self) -> Option<String> {

@@ -1,6 +1,6 @@
 //! Ranks that touch the file named by `PHALANX_CHECKPOINTED` say that their gang saved its work. The files are looked at
-//! once a second; what counts is when they were touched. How far ranks are, and how much output they have written,
-//! is noted at the same time.
+//! once a second; what counts is when they were touched. The same thread reads the progress of ranks, and samples
+//! how much output they have written.
 
 use std::collections::BTreeMap;
 use std::io;

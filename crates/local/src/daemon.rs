@@ -195,14 +195,9 @@ impl Daemon {
         losses.chain(self.unknown.warnings()).chain(self.clock.warning()).collect()
     }
 
-    /// Tells the owner of a job what it does, if the job says how.
+    /// Notifies the owner of a job, if the job says how.
     pub(crate) fn warn_owner(&self, job: JobId, event: &'static str, detail: String) {
-        let asked = self.engine.look(move |engine| {
-            let job = engine.job(job)?;
-            let to = job.gangs.iter().find_map(|gang| gang.program.notify.clone())?;
-            let (owner, name) = (job.owner.clone(), job.name.to_string());
-            Some(Notice { to, owner, job: job.id.0, name, event, detail, ending: None })
-        });
+        let asked = self.engine.look(move |engine| Notice::of(engine.job(job)?, event, detail));
         if let Ok(Some(notice)) = asked
             && !self.notifier.send(notice)
         {

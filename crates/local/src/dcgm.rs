@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use phalanx_model::NodeName;
+use phalanx_node::file;
 use phalanx_shell::Engine;
 use tracing::warn;
 
@@ -83,9 +84,7 @@ impl Mapping {
         if text.is_empty() {
             return remove(&path);
         }
-        let next = self.dir.join(format!("{number}.next"));
-        fs::write(&next, text)?;
-        fs::rename(next, path)
+        file::write(&path, text.as_bytes(), 0o644, None)
     }
 }
 
@@ -156,6 +155,7 @@ mod tests {
             ("c-3\n", false)
         );
     }
+
     /// The driver counts those that answer; a daemon keeps the numbers of before.
     #[test]
     fn a_gpu_that_is_lost_moves_the_numbers_of_those_behind_it() {

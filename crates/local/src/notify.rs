@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use phalanx_model::Owner;
+use phalanx_model::{Job, Owner};
 use phalanx_node::IsolationChoice;
 use phalanx_node::confined::{self, Confined, Outcome, become_user};
 use serde::{Deserialize, Serialize};
@@ -63,6 +63,15 @@ pub(crate) struct Notice {
     pub(crate) detail: String,
     /// How it ended, at the end: the word and the exit code.
     pub(crate) ending: Option<(&'static str, i32)>,
+}
+
+impl Notice {
+    /// `None` if the job does not say how its owner is notified.
+    pub(crate) fn of(job: &Job, event: &'static str, detail: String) -> Option<Self> {
+        let to = job.gangs.iter().find_map(|gang| gang.program.notify.clone())?;
+        let (owner, name) = (job.owner.clone(), job.name.to_string());
+        Some(Self { to, owner, job: job.id.0, name, event, detail, ending: None })
+    }
 }
 
 /// How notices are delivered on this machine.

@@ -12,8 +12,8 @@ mod interval;
 mod line;
 mod pace;
 
-use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::OpenOptions;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
@@ -22,6 +22,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nix::fcntl::OFlag;
 use phalanx_model::show::span;
 use phalanx_model::{GangId, GangRecord, Job, JobId, NodeName, Phase, Timestamp};
+use phalanx_node::file;
 use phalanx_shell::Engine;
 
 use crate::clock::written_at;
@@ -220,7 +221,7 @@ impl OfGang {
 
     fn advise(&mut self, losses: NodeLosses, nodes: &[NodeName], dir: &Path) {
         let Some(takes_ms) = self.pace.saved_ms() else { return };
-        let count = nodes.iter().collect::<std::collections::BTreeSet<_>>().len();
+        let count = nodes.iter().collect::<BTreeSet<_>>().len();
         let advice = losses.advise(takes_ms, count as u64);
         let is_near = |before: &CheckpointView| {
             let apart = before.every_ms.abs_diff(advice.every_ms);
@@ -231,9 +232,8 @@ impl OfGang {
         }
         let Some(advice) = self.advice.filter(|_| !self.is_written) else { return };
         let path = dir.join(CHECKPOINT_EVERY);
-        let next = path.with_extension("next");
         let seconds = advice.every_ms.div_ceil(1_000).max(1);
-        match fs::write(&next, format!("{seconds}\n")).and_then(|()| fs::rename(&next, &path)) {
+        match file::write(&path, format!("{seconds}\n").as_bytes(), 0o644, None) {
             Ok(()) => (self.is_written, self.has_failed) = (true, false),
             // The next read tries again, and does not log it again.
             Err(error) if !std::mem::replace(&mut self.has_failed, true) => {
@@ -317,6 +317,7 @@ fn event(change: &Change, nodes: &[NodeName]) -> (&'static str, String) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::time::{Duration, SystemTime};
 
     use super::*;

@@ -165,20 +165,11 @@ impl LocalWorld {
             }
             _ => return,
         };
-        let Some(job) = engine.job(id) else { return };
-        let Some(to) = job.gangs.iter().find_map(|g| g.program.notify.clone()) else { return };
-        let notice = Notice {
-            to,
-            owner: job.owner.clone(),
-            job: id.0,
-            name: job.name.to_string(),
-            event,
-            detail: detail.to_owned(),
-            ending: match change {
-                Change::JobFinished { ending, .. } => Some((ending.word(), ending.exit_code())),
-                _ => None,
-            },
-        };
+        let notice = engine.job(id).and_then(|job| Notice::of(job, event, detail.to_owned()));
+        let Some(mut notice) = notice else { return };
+        if let Change::JobFinished { ending, .. } = change {
+            notice.ending = Some((ending.word(), ending.exit_code()));
+        }
         if !self.notifier.send(notice) {
             self.warn(&format!("job {id}: too many notices wait, the {event} notice is dropped"));
         }

@@ -1,8 +1,8 @@
 //! While a gang is being stopped, each member that exits frees its part of the placement at once, and not only when the
 //! last member of the gang is gone.
 //!
-//! A gang that starts or runs keeps the part of a member that is gone, and so does one that is resized: it starts again
-//! in the placement that it has. The record says which part of its placement a gang holds
+//! A gang that starts or runs keeps the part of a member that is gone. So does a gang that is resized, and a gang that lost
+//! hardware until its members are killed for the second time: both start again in the placement that they have. The record says which part of its placement a gang holds
 //! ([`phalanx_model::GangRecord::held`]); here the same is booked.
 
 use std::collections::BTreeMap;

@@ -173,11 +173,7 @@ impl Health {
 
     /// Devices, and the node, by grade.
     pub(super) fn counts(&self) -> BTreeMap<Grade, usize> {
-        let mut counts = BTreeMap::new();
-        for line in self.grader().report() {
-            *counts.entry(line.grade).or_default() += 1;
-        }
-        counts
+        self.grader().counts()
     }
 
     pub(super) fn published(&self) -> Published {

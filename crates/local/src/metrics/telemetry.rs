@@ -1,9 +1,7 @@
 //! The last samples of devices, and how many devices have which grade of health.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 
-use phalanx_model::Grade;
 use phalanx_node::telemetry::METRICS;
 use phalanx_shell::GradeGauge;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -41,11 +39,7 @@ impl Telemetry {
                 }
             }
         }
-        let mut grades: BTreeMap<Grade, usize> = BTreeMap::new();
-        health.view(|grader| {
-            grader.report().iter().for_each(|line| *grades.entry(line.grade).or_default() += 1);
-        });
-        self.graded.set(&grades);
+        self.graded.set(&health.view(phalanx_health::Grader::counts));
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {

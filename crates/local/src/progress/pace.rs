@@ -1,6 +1,6 @@
 //! The pace of a gang, from the reports of its ranks: completed steps, time per step, stragglers, and stalls.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use phalanx_model::Timestamp;
 
@@ -44,7 +44,8 @@ pub(super) struct Pace {
     ranks: BTreeMap<u32, OfRank>,
     /// When the slowest rank completed which step.
     steps: VecDeque<(Timestamp, u64)>,
-    straggle: BTreeSet<u32>,
+    /// As of the last [`Pace::judge`].
+    stragglers: BTreeMap<u32, StragglerView>,
     stalled: Option<Timestamp>,
 }
 
@@ -114,13 +115,12 @@ impl Pace {
     /// Compares ranks with each other, and the time since the last step with the usual time of a step.
     pub(super) fn judge(&mut self, now: Timestamp) -> Vec<Change> {
         let mut changes = Vec::new();
-        let (slow, median_us) = self.compare();
-        for (rank, work_us) in slow.iter().filter(|(rank, _)| !self.straggle.contains(rank)) {
-            changes.push(Change::Straggles(StragglerView { rank: *rank, work_us: *work_us, median_us }));
-        }
-        let over = self.straggle.iter().filter(|rank| !slow.contains_key(rank));
+        let stragglers = self.compare();
+        let new = stragglers.iter().filter(|(rank, _)| !self.stragglers.contains_key(rank));
+        changes.extend(new.map(|(_, straggler)| Change::Straggles(*straggler)));
+        let over = self.stragglers.keys().filter(|rank| !stragglers.contains_key(rank));
         changes.extend(over.map(|rank| Change::StragglesNoMore(*rank)));
-        self.straggle = slow.into_keys().collect();
+        self.stragglers = stragglers;
 
         let last = self.steps.back().map(|(at, _)| *at);
         match (self.stalled, self.stalls_at()) {
@@ -155,21 +155,22 @@ impl Pace {
         self.ranks.iter().filter(is_behind).map(|(rank, _)| *rank).take(NAMED_MAX).collect()
     }
 
-    /// Stragglers with their work per step, and the median of all ranks, in microseconds.
-    fn compare(&self) -> (BTreeMap<u32, u64>, u64) {
+    /// The stragglers by rank.
+    fn compare(&self) -> BTreeMap<u32, StragglerView> {
         let works: Vec<(u32, u64)> =
             self.ranks.iter().filter_map(|(rank, of)| Some((*rank, of.work_us()?))).collect();
         if works.len() < RANKS_MIN {
-            return (BTreeMap::new(), 0);
+            return BTreeMap::new();
         }
         let mut sorted: Vec<u64> = works.iter().map(|(_, us)| *us).collect();
         sorted.sort_unstable();
-        let median = sorted[sorted.len() / 2];
+        let median_us = sorted[sorted.len() / 2];
         let is_slow = |(rank, us): &(u32, u64)| {
-            let least = if self.straggle.contains(rank) { STRAGGLED_MILLI } else { STRAGGLES_MILLI };
-            us.saturating_mul(1_000) > median.saturating_mul(least)
+            let least = if self.stragglers.contains_key(rank) { STRAGGLED_MILLI } else { STRAGGLES_MILLI };
+            us.saturating_mul(1_000) > median_us.saturating_mul(least)
         };
-        (works.into_iter().filter(is_slow).collect(), median)
+        let slow = works.into_iter().filter(is_slow);
+        slow.map(|(rank, work_us)| (rank, StragglerView { rank, work_us, median_us })).collect()
     }
 
     pub(super) fn view(&self) -> ProgressView {
@@ -177,8 +178,6 @@ impl Pace {
         let of = self.of();
         let step_us = self.step_us();
         let left_ms = of.zip(step_us).map(|(of, us)| of.saturating_sub(step).saturating_mul(us) / 1_000);
-        let (slow, median_us) = self.compare();
-        let stragglers = slow.into_iter().map(|(rank, work_us)| StragglerView { rank, work_us, median_us });
         ProgressView {
             step: Some(step),
             of,
@@ -187,7 +186,7 @@ impl Pace {
             ends_at: left_ms.filter(|_| self.stalled.is_none()).map(|ms| told_at.plus(ms)),
             stalled_since: self.stalled,
             behind: if self.stalled.is_some() { self.behind() } else { Vec::new() },
-            stragglers: stragglers.take(NAMED_MAX).collect(),
+            stragglers: self.stragglers.values().take(NAMED_MAX).copied().collect(),
             checkpoint: None,
             unread: None,
         }
