@@ -13,7 +13,7 @@ use phalanx_health::{Line, Next};
 use phalanx_local::protocol::{Answer, ErrorCode, HealthFinding, HealthReport, HealthView, NodeView, Verb};
 use phalanx_model::{Grade, Job, JobId, NodeName};
 
-use crate::support::{Bench, NOBODY, TWO_NODES_OF_8, eventually, gang, is_root, refused, shell, until};
+use crate::support::{Bench, NOBODY, TWO_NODES_OF_8, env, eventually, gang, is_root, refused, shell, until};
 
 fn node(name: &str) -> NodeName {
     NodeName::new(name).unwrap()
@@ -128,6 +128,54 @@ fn a_node_that_is_reported_is_left_as_a_whole() {
     bench.done(report(&sick, None, HealthFinding::Grade(Grade::Broken)));
     await_attempt(&bench, job, 2);
     assert_ne!(bench.node_of(job), sick);
+    for job in [job, next] {
+        bench.cancel(job);
+    }
+}
+
+/// The node has not failed yet. The job goes on until its next checkpoint, and another node is kept for it while it stops, also
+/// by the next daemon.
+#[test]
+fn a_job_moves_off_a_degraded_gpu_after_a_checkpoint() {
+    let mut bench = Bench::new(TWO_NODES_OF_8);
+    let queues = bench.path("queues.yaml");
+    fs::write(&queues, "migration: {when: always}\n").unwrap();
+    bench.up_with_queues(&queues);
+    let out = bench.path("out");
+    fs::create_dir(&out).unwrap();
+    let stops_late = "trap 'until [ -e $OUT/saved ]; do sleep 0.05; done; exit 0' TERM
+        while :; do [ -e $OUT/save ] && touch $PHALANX_CHECKPOINTED; sleep 0.1; done";
+    let mut job = shell(1, stops_late);
+    job.policy.stop.grace_ms = 600_000;
+    gang(&mut job).needs.devices = 8;
+    gang(&mut job).program.env = env(&[("OUT", out.to_str().unwrap())]);
+    let job = bench.submit(job);
+    bench.await_state(job, "running");
+    let (sick, other) = if bench.node_of(job) == "n1" { ("n1", "n2") } else { ("n2", "n1") };
+    bench.done(report(sick, Some(3), HealthFinding::Grade(Grade::DrainAfterJob)));
+    assert_eq!(bench.get(job).state, "running");
+
+    fs::write(out.join("save"), "").unwrap();
+    bench.await_state(job, "stopping");
+    let next = bench.submit(on_gpus(8));
+    let kept = |bench: &Bench| -> Vec<String> {
+        let kept = nodes(bench).into_iter().filter(|node| node.is_spare);
+        kept.map(|node| node.name.to_string()).collect()
+    };
+    assert_eq!((bench.get(next).state.as_str(), kept(&bench)), ("pending", vec![other.to_owned()]));
+    bench.kill();
+    bench.up_with_queues(&queues);
+    assert_eq!((bench.get(next).state.as_str(), kept(&bench)), ("pending", vec![other.to_owned()]));
+
+    fs::remove_file(out.join("save")).unwrap();
+    fs::write(out.join("saved"), "").unwrap();
+    await_attempt(&bench, job, 2);
+    assert_eq!((bench.node_of(job).as_str(), kept(&bench)), (other, vec![]));
+    let why = format!(
+        "device 3 of node {sick} is graded drain_after_job: root: seen by hand; moves after a checkpoint"
+    );
+    let view = bench.get(job);
+    assert!(view.events.iter().any(|event| event.detail == why), "{:#?}", view.events);
     for job in [job, next] {
         bench.cancel(job);
     }

@@ -110,6 +110,7 @@ impl Engine {
         self.ledger.expire_timers(out);
         self.ledger.free_exited();
         self.ledger.repair_all(out);
+        self.ledger.migrate_all(out);
         self.ledger.choose_spares();
         self.ledger.book_reservations();
     }

@@ -270,6 +270,8 @@ impl Search<'_> {
             placement: Some(placement),
             reserved: None,
             resize: None,
+            saves_every_ms: None,
+            moves_to: Vec::new(),
             ..before.clone()
         })
     }

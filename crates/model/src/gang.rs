@@ -48,6 +48,9 @@ pub struct GangRecord {
     pub pending_since: Timestamp,
     pub first_started_at: Option<Timestamp>,
     pub checkpointed_at: Option<Timestamp>,
+    /// Time between the last two checkpoints of its present attempt; of the first checkpoint, since the attempt began to run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saves_every_ms: Option<u64>,
     /// From the start order until all processes of all members are gone; [`Self::held`] is the part of it that the gang
     /// holds. A finished gang keeps its last placement for people to read, and holds no capacity.
     pub placement: Option<Placement>,
@@ -90,6 +93,9 @@ pub struct GangRecord {
     /// Where it was then, until places near by have been sought for what it lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub was_on: Option<Placement>,
+    /// Nodes that are kept free for the gang while it is stopped for its hardware: it starts again there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub moves_to: Vec<NodeName>,
 }
 
 /// The device time that a gang attained, counted up to `until`. Device time since then is added by [`Served::with`].
@@ -392,6 +398,7 @@ impl GangRecord {
             pending_since: since,
             first_started_at: None,
             checkpointed_at: None,
+            saves_every_ms: None,
             placement: None,
             members: Vec::new(),
             reserved: None,
@@ -406,6 +413,7 @@ impl GangRecord {
             is_protected: false,
             lost_hardware: false,
             was_on: None,
+            moves_to: Vec::new(),
         }
     }
 

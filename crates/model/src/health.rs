@@ -143,10 +143,10 @@ impl NodeHealth {
         closed.fold(DeviceMask::EMPTY, |all, (device, _)| all.union(DeviceMask::one(*device)))
     }
 
-    /// Whether running gangs leave any of it.
+    /// Whether new gangs are placed elsewhere than on the node, or on any of its devices.
     #[must_use]
-    pub fn drains(&self) -> bool {
-        self.node.iter().chain(self.devices.values()).any(|of| of.grade.drains())
+    pub fn closes(&self) -> bool {
+        self.node.iter().chain(self.devices.values()).any(|of| of.grade.is_closed())
     }
 
     /// Whether running gangs leave the node, or one of these devices.
@@ -154,6 +154,14 @@ impl NodeHealth {
     pub fn drains_any(&self, devices: DeviceMask) -> bool {
         let is_one = |(device, of): (&u32, &Graded)| of.grade.drains() && devices.contains(*device);
         self.node.as_ref().is_some_and(|of| of.grade.drains()) || self.devices.iter().any(is_one)
+    }
+
+    /// The worst grade that closes the node or one of these devices to new gangs, with the device; `None`: no such grade.
+    #[must_use]
+    pub fn closing(&self, devices: DeviceMask) -> Option<(Option<u32>, &Graded)> {
+        let of_devices = self.devices.iter().filter(|(device, _)| devices.contains(**device));
+        let all = self.node.iter().map(|of| (None, of)).chain(of_devices.map(|(at, of)| (Some(*at), of)));
+        all.filter(|(_, of)| of.grade.is_closed()).max_by_key(|(at, of)| (of.grade, std::cmp::Reverse(*at)))
     }
 
     /// Sets grades. Returns whether one changed.
@@ -188,6 +196,9 @@ mod tests {
         assert!(health.set(&fact("2", Grade::Suspect)));
         assert_eq!(health.closed_devices().to_string(), "1,3");
         assert!(health.set(&fact("", Grade::DrainAfterJob)) && !health.is_open());
+        let closing = |devices: &str| health.closing(devices.parse().unwrap()).map(|(at, of)| (at, of.grade));
+        assert_eq!(closing("2-3"), Some((Some(3), Grade::DrainNow)));
+        assert_eq!(closing("2"), Some((None, Grade::DrainAfterJob)));
         assert!(health.set(&fact("", Grade::Ok)) && health.is_open());
         assert!(health.set(&fact("1-3", Grade::Ok)) && health.is_ok());
     }

@@ -19,7 +19,8 @@ pub mod later;
 mod lookup;
 pub mod machine;
 pub mod mask;
-pub mod needs;
+pub mod migration;
+mod needs;
 pub mod node;
 mod parallel;
 pub mod past;
@@ -60,6 +61,7 @@ pub use job::{
 pub use lookup::JobLookup;
 pub use machine::{Device, DeviceGroup, Link, LinkKind, Machine, Nic, Origin, Port};
 pub use mask::DeviceMask;
+pub use migration::Migration;
 pub use needs::{DevicePart, ModelNeed, Needs, PartNeed, profile_milli};
 pub use node::{Admin, DomainLimit, ForeignUse, Kept, Levels, Node, NodeSet, Spare, Spot};
 pub use parallel::{Axis, AxisKind, Collective};

@@ -7,8 +7,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ClassName, DomainName, LevelName, Levels, NameError, Node, NodeName, NodeSet, QueueName, ResourceName,
-    Served, Timestamp,
+    ClassName, DomainName, LevelName, Levels, Migration, NameError, Node, NodeName, NodeSet, QueueName,
+    ResourceName, Served, Timestamp,
 };
 
 /// A resource that queues share by amount.
@@ -434,6 +434,10 @@ pub struct Settings {
     /// Nodes that are kept for gangs that lose hardware.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spares: Option<Spares>,
+    /// When gangs move off degraded hardware. `None`: they stay until they end. Journals of versions that did not know
+    /// migrations have none.
+    #[serde(default = "Migration::never", skip_serializing_if = "Option::is_none")]
+    pub migration: Option<Migration>,
 }
 
 /// Spare nodes: in each domain of a level so many whole, healthy nodes stay free for gangs whose nodes or devices fail.
@@ -484,6 +488,7 @@ impl Default for Settings {
             boost_max_ms: 7 * DAY_MS,
             boost_max: 1_000,
             spares: None,
+            migration: Some(Migration::default()),
         }
     }
 }

@@ -45,7 +45,7 @@
 //! Of `queue`: `parent guaranteed limit lend weight max-running max-pending max-gang max-time shapes=LEVEL:COUNTxNODES,…
 //! nodes=model:TEXT+LEVEL:DOMAIN+hosts:NAME+set:NAME,…,any` (pools in order of preference);
 //! `none` removes a limit. Of `settings`: `half-life ageing reservations=COUNT|all hold-idle=THOUSANDTHS
-//! reclaim=guarantee|fair_share min-run=CLASS:TIME,… worth=MODEL:THOUSANDTHS,… spares=LEVEL:NODES[:filled]|none default-class`. Of `class`: `rank
+//! reclaim=guarantee|fair_share min-run=CLASS:TIME,… worth=MODEL:THOUSANDTHS,… spares=LEVEL:NODES[:filled]|none migration=pays|always|never default-class`. Of `class`: `rank
 //! preemptible=yes|no preempts=yes|no min-run grace-max`.
 //!
 //! Of `submit`, the needs of each rank: `gpus cpus memory model=H100,A100:0.4 named=nic:1,… share=0.25@10GB

@@ -2,8 +2,8 @@
 //! object, and options that are absent keep their values.
 
 use phalanx_model::{
-    Access, Amounts, Class, ClassName, LevelName, NodeSet, Pool, Pools, Queue, QueueName, QueueOrder,
-    Reclaim, Resource, SERVICE_LEVELS_MAX, ShapeQuota, Spares,
+    Access, Amounts, Class, ClassName, LevelName, Migration, NodeSet, Pool, Pools, Queue, QueueName,
+    QueueOrder, Reclaim, Resource, SERVICE_LEVELS_MAX, ShapeQuota, Spares,
 };
 use phalanx_spec::quantity::parse_milli;
 
@@ -84,7 +84,7 @@ impl Parser {
     }
 
     /// `settings half-life=7d ageing=1h reservations=1 hold-idle=250 reclaim=fair_share min-run=training:0s,…
-    /// worth=H100:1000,A100:400 spares=rack:2:filled default-class=research`
+    /// worth=H100:1000,A100:400 spares=rack:2:filled migration=pays default-class=research`
     pub(crate) fn settings(&mut self, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
         let mut options = words.options()?;
         let settings = &mut self.settings;
@@ -126,6 +126,9 @@ impl Parser {
         }
         if let Some(word) = options.take("spares") {
             settings.spares = bound(word, |word| spares(word, words))?;
+        }
+        if let Some(word) = options.take("migration") {
+            settings.migration = migration(word, words)?;
         }
         if let Some(word) = options.take("default-class") {
             settings.default_class = class_of(&mut settings.classes, word, words)?.name.clone();
@@ -283,6 +286,15 @@ fn shape(word: Word<'_>, words: &Words<'_>) -> Result<ShapeQuota, ScenarioError>
     let (count, nodes) = sides.text.split_once('x').ok_or_else(bad)?;
     let number = |text: &str| text.parse().map_err(|_| bad());
     Ok(ShapeQuota { level: words.name::<LevelName>(level)?, count: number(count)?, nodes: number(nodes)? })
+}
+
+fn migration(word: Word<'_>, words: &Words<'_>) -> Result<Option<Migration>, ScenarioError> {
+    match word.text {
+        "pays" => Ok(Some(Migration::default())),
+        "always" => Ok(Some(Migration { is_unconditional: true, ..Migration::default() })),
+        "never" => Ok(None),
+        text => Err(words.error(word, format!("expected pays, always or never, and found {text:?}"))),
+    }
 }
 
 /// `rack:2`, or `rack:2:filled`.

@@ -1,6 +1,7 @@
 //! The queue file: how a cluster is shared.
 
 mod amounts;
+mod migration;
 mod order;
 pub(crate) mod pools;
 mod preset;
@@ -23,6 +24,7 @@ use crate::scalar::{Count, Span, TimeLimit, Wait};
 use crate::yaml;
 
 pub use amounts::AmountsFile;
+pub use migration::{MigrationFile, When};
 pub use order::{GpuHours, OrderWord};
 pub use pools::{PoolFile, QueueNodesFile, label};
 pub use preset::Preset;
@@ -90,6 +92,9 @@ pub struct QueueFile {
     /// Nodes that stay free for jobs whose nodes or GPUs fail. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spares: Option<SparesFile>,
+    /// When jobs that save checkpoints move off degraded nodes and GPUs. Default: when that costs less than staying.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub migration: Option<MigrationFile>,
     /// The text that the places point into.
     #[serde(skip)]
     #[schemars(skip)]
@@ -316,6 +321,7 @@ impl QueueFile {
             settings.boost_max_ms = longest.value.millis();
         }
         settings.spares = self.spares.as_ref().map(SparesFile::spares);
+        settings.migration = self.migration.as_ref().map_or(settings.migration, MigrationFile::migration);
         Ok(settings)
     }
 

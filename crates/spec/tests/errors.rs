@@ -323,6 +323,9 @@ const QUEUES: &[&str] = &[
     "spares: {nodes: 0}\n",
     "spares: {level: rack}\n",
     "spares: {nodes: 2, level: \"a rack\", fill: often}\n",
+    "migration: never\n",
+    "migration: {when: sometimes}\n",
+    "migration: {restart: 2, fails_within: 0s}\n",
 ];
 
 fn flag_cases() -> Vec<(&'static str, SubmitFlags)> {

@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use phalanx_model::{Caps, ClassName, Queue, QueueName, Reclaim, Resource, Settings, ShapeQuota, Spares};
+use phalanx_model::{
+    Caps, ClassName, Migration, Queue, QueueName, Reclaim, Resource, Settings, ShapeQuota, Spares,
+};
 use phalanx_spec::queues::{DEPTH_MAX, QUEUES_MAX};
 use phalanx_spec::{QueueFile, SharePolicy, SpecError};
 use proptest::prelude::*;
@@ -52,6 +54,7 @@ reclaim: guarantee
 worth: {H100: 1, A100: 0.4}
 boost: {max: 10, longest: 1d}
 spares: {level: rack, nodes: 2, fill: true}
+migration: {when: always, restart: 30s}
 ";
 
 #[test]
@@ -104,6 +107,8 @@ fn every_field_reaches_the_policy() {
     assert_eq!((settings.boost_max, settings.boost_max_ms), (10, 86_400_000));
     let level = Some("rack".to_owned().try_into().unwrap());
     assert_eq!(settings.spares, Some(Spares { level, nodes: 2, is_filled: true }));
+    let migration = Migration { is_unconditional: true, restart_ms: 30_000, ..Migration::default() };
+    assert_eq!(settings.migration, Some(migration));
 }
 
 #[test]
@@ -196,7 +201,7 @@ proptest! {
     #[test]
     fn no_setting_panics(
         field in prop::sample::select(vec!["classes", "default_class", "half_life", "ageing", "reservations", "hold_idle", "reclaim",
-            "worth", "boost", "wait", "preset", "spares"]),
+            "worth", "boost", "wait", "preset", "spares", "migration"]),
         value in "[-\\[\\]{}:,@%a-z0-9.\" \\n\\t&*!|>#'é]{0,40}",
     ) {
         let _ = read(&format!("{field}: {value}\n")).map_err(|error| error.to_string());

@@ -198,7 +198,7 @@ fn way_out(page: &Page, job: JobId, unblock: &Unblock, names: &Names) -> String 
             )
         }
         Unblock::Without { rule: Rule::Spares } => {
-            "it may use spare nodes, which are kept for jobs that lose hardware (`spares` of the queue file): it fits there now"
+            "it may use spare nodes, which are kept for jobs whose hardware fails (`phalanx nodes` marks them): it fits there now"
                 .to_owned()
         }
         Unblock::Without { rule } => format!("it does without {rule}: it fits now"),

@@ -37,7 +37,7 @@ pub(super) fn without(ledger: &Ledger, gang: &Gang) -> Vec<Unblock> {
     let mut search = Search::default();
     let fits = |easier: &Gang| search.place(tree, ledger.space(), easier, ceiling).is_some();
     let mut easier = easier(gang);
-    if ledger.queues().settings().spares.is_some() {
+    if ledger.keeps_nodes_free() {
         easier.push((Rule::Spares, with_spares(gang)));
     }
     let mut fits = fits;

@@ -507,8 +507,7 @@ fn check_segments(
 fn admit_size(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
     let tree = ledger.tree();
     // Which nodes are spare, and how many are kept, changes: a gang that needs some of them waits.
-    let keeps_spares = ledger.queues().settings().spares.is_some();
-    let gang = if keeps_spares { &with_spares(gang) } else { gang };
+    let gang = if ledger.keeps_nodes_free() { &with_spares(gang) } else { gang };
     let required = tree.level_of_required(gang);
     let empty = ledger.hardware().empty_opened;
     // Measured without the gang's own size as a cap, so that "the largest" is the largest of the cluster.

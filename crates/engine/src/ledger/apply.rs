@@ -166,6 +166,7 @@ impl Ledger {
             self.count_members(gang);
             self.retime(gang);
             self.note_end(gang);
+            self.note_kept_nodes(gang);
             if let Some(placement) = self.held(gang) {
                 self.take(gang, &placement);
                 continue;
@@ -246,6 +247,8 @@ impl Ledger {
         let gangs: Vec<GangRecord> = entry.gangs.clone();
         for record in &gangs {
             self.forget_timer(record.id);
+            self.keep_nodes(record.id, Vec::new());
+            self.saved.remove(&record.id);
             self.pending.delist(&mut self.queues, record.id);
             self.drop_reservation(record.id);
             self.active.remove(&record.id);

@@ -152,6 +152,12 @@ impl Ledger {
         self.if_started_now(gang, |stay| self.windows.reason(stay))?
     }
 
+    /// Whether windows bar a gang from a node if it starts now.
+    pub(super) fn is_barred_by_window(&self, gang: GangId, node: u32) -> bool {
+        !self.windows.is_clear(None)
+            && self.if_started_now(gang, |stay| self.windows.bars(stay, &[node])) == Some(true)
+    }
+
     fn if_started_now<T>(&self, gang: GangId, then: impl FnOnce(&Stay<'_>) -> T) -> Option<T> {
         let job = self.job(gang.job)?;
         let blocks = self.windows.blocks_of(&self.queues, &job.queue);

@@ -45,6 +45,7 @@ impl Ledger {
             record.placement = Some(placement.clone());
             record.reserved = None;
             (record.lost_hardware, record.was_on) = (false, None);
+            record.saves_every_ms = None;
             record.resize = None;
             record.boundary = None;
             if record.checkpointed_at.is_none() {
@@ -54,6 +55,7 @@ impl Ledger {
             record.members =
                 placement.slots.iter().map(|_| MemberRecord { state: MemberState::Requested }).collect();
         }
+        self.keep_nodes(gang, Vec::new());
         self.write_phase(gang, Phase::Starting { deadline });
         self.set_size(gang, u32::try_from(placement.slots.len()).unwrap_or(u32::MAX));
         self.holder_key(gang, placement);
@@ -184,12 +186,14 @@ impl Ledger {
                 // None of the user's processes runs, or it has only just started: no advice, and no grace to save work.
                 out.changes.push(Change::GangStopping { gang, attempt, cause: cause.clone() });
                 self.stop_harder(gang, cause, StopStage::Terminated, out);
+                self.to_keep.insert(gang);
                 self.close_if_all_exited(gang, out);
             }
             Phase::Running { since } => {
                 self.forget_failures(gang, since);
                 out.changes.push(Change::GangStopping { gang, attempt, cause: cause.clone() });
                 self.stop_running(gang, cause, out);
+                self.to_keep.insert(gang);
                 self.close_if_all_exited(gang, out);
             }
         }
@@ -321,6 +325,9 @@ impl Ledger {
         self.note_end(gang);
         self.give_back(gang, held.as_ref());
         self.note_repair(gang);
+        if !self.to_repair.contains(&gang) {
+            self.keep_nodes(gang, Vec::new());
+        }
         self.release_overlapping(gang, out);
         self.book_reservation(gang);
         self.claim_again(gang);
@@ -336,8 +343,25 @@ impl Ledger {
         let Some(record) = self.record_mut(gang) else {
             return refuse(out, format!("checkpoint of gang {gang}"), "no such gang");
         };
-        let is_first = record.checkpointed_at.is_none();
+        let (is_first, before) =
+            (record.checkpointed_at.is_none(), record.checkpointed_at.unwrap_or_default());
         record.checkpointed_at = record.checkpointed_at.max(Some(at));
+        if let Phase::Running { since } = record.phase
+            && at > before.max(since)
+        {
+            record.saves_every_ms = Some(at.since(before.max(since)));
+            self.saved.insert(gang);
+            return;
+        }
+        if let Phase::Stopping { cause, stage: StopStage::Advised, next_at } = record.phase.clone()
+            && matches!(cause, StopCause::Displaced { until: None, .. })
+            && self.is_after_advice(gang, at, next_at)
+        {
+            // It is to leave as soon as its work is saved.
+            self.stop_harder(gang, cause, StopStage::Advised, out);
+            return;
+        }
+        let Some(record) = self.record(gang) else { return };
         if !is_first || !record.is_pending() || record.pinned.is_empty() {
             return;
         }
@@ -347,6 +371,12 @@ impl Ledger {
         } else {
             self.relist(gang);
         }
+    }
+
+    /// Whether a checkpoint was saved after the advice of a stop whose next stage comes at a time.
+    fn is_after_advice(&self, gang: GangId, at: Timestamp, next_at: Timestamp) -> bool {
+        let advisory = self.job(gang.job).and_then(|job| job.policy.stop.advisory);
+        advisory.is_some_and(|advisory| at.0 > next_at.0.saturating_sub(advisory.lead_ms))
     }
 
     pub(super) fn finish(&mut self, gang: GangId, ending: Ending, out: &mut Outcome) {
@@ -363,6 +393,7 @@ impl Ledger {
         self.refresh_after(gang);
         self.pending.delist(&mut self.queues, gang);
         self.drop_reservation(gang);
+        self.keep_nodes(gang, Vec::new());
         self.count_members(gang);
         self.give_back(gang, held.as_ref());
         self.queues.forget_service(gang);

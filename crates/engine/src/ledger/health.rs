@@ -1,7 +1,7 @@
 //! Grades of nodes and devices. A grade closes a node or devices to new gangs, or makes running gangs leave. The world
 //! has the evidence, and decides when a grade changes.
 
-use phalanx_model::{DeviceMask, Health, Node, NodeName, Outcome};
+use phalanx_model::{DeviceMask, Health, Leave, Node, NodeName, Outcome};
 
 use super::Ledger;
 use super::apply::refuse;
@@ -16,12 +16,12 @@ impl Ledger {
         if !unknown.is_empty() {
             return refuse(out, subject(), &format!("it has no devices {unknown}"));
         }
-        let (mut node, drained) = (node.clone(), node.health.drains());
+        let (mut node, was_closed) = (node.clone(), node.health.closes());
         if !node.health.set(fact) {
             return;
         }
         self.put_node(node);
-        if fact.grade.drains() {
+        if fact.grade.is_closed() {
             let what = if fact.devices.is_empty() {
                 format!("node {}", fact.node)
             } else {
@@ -29,15 +29,20 @@ impl Ledger {
             };
             let detail = format!("{what} is graded {}: {}", fact.grade, fact.detail);
             let devices = Some(fact.devices).filter(|devices| !devices.is_empty());
-            self.displace_from(&fact.node, devices, &detail, None, out);
-        } else if drained {
+            for (gang, _) in self.ranks_on(&fact.node, devices) {
+                // A replica of a service does not end by itself, and loses nothing if another replaces it first.
+                if fact.grade.drains() || self.may_be_replaced(gang) {
+                    self.displace(gang, Leave { detail: detail.clone(), until: None }, out);
+                }
+            }
+        } else if was_closed {
             self.stay_on(&fact.node, out);
         }
     }
 
     /// Whether a node, and these devices of it, let running gangs stay.
     pub(super) fn lets_stay(&self, node: &NodeName, devices: DeviceMask) -> bool {
-        let lets = |node: &Node| node.is_open() && !node.health.drains_any(devices);
+        let lets = |node: &Node| node.is_open() && node.health.closing(devices).is_none();
         self.nodes.get(node).is_some_and(lets)
     }
 }

@@ -12,6 +12,7 @@ mod facts;
 mod gang;
 mod health;
 mod history;
+mod migration;
 mod moved;
 mod nodes;
 mod noted;
@@ -172,6 +173,12 @@ pub(crate) struct Ledger {
     spares_due: spares::Due,
     /// Gangs that lost hardware, and for which no places near by were sought yet.
     to_repair: BTreeSet<GangId>,
+    /// Gangs that saved their work in this step.
+    saved: BTreeSet<GangId>,
+    /// Gangs that this step began to stop.
+    to_keep: BTreeSet<GangId>,
+    /// Nodes that are kept for gangs that are stopped for their hardware ([`GangRecord::moves_to`]).
+    kept_nodes: BTreeMap<NodeName, GangId>,
     replan: bool,
 }
 
@@ -238,6 +245,9 @@ impl Ledger {
             pools: pools::Known::default(),
             spares_due: spares::Due::default(),
             to_repair: BTreeSet::new(),
+            saved: BTreeSet::new(),
+            to_keep: BTreeSet::new(),
+            kept_nodes: BTreeMap::new(),
             replan: false,
         }
     }

@@ -179,7 +179,7 @@ impl Ledger {
     }
 
     /// The gangs that hold capacity on a node, or devices of it if some are named, with their ranks there.
-    fn ranks_on(&self, node: &NodeName, devices: Option<DeviceMask>) -> Vec<(GangId, Vec<u32>)> {
+    pub(super) fn ranks_on(&self, node: &NodeName, devices: Option<DeviceMask>) -> Vec<(GangId, Vec<u32>)> {
         let ranks = |gang: GangId| -> Vec<u32> {
             let held = self.record(gang).and_then(GangRecord::held);
             let slots = held.iter().flat_map(|held| &held.slots);

@@ -17,10 +17,12 @@ use crate::cluster::tree::TreeNode;
 use crate::placement::{level_of, with_spares};
 
 /// What a gang is to have in place of what it lost.
-struct Repaired {
+pub(super) struct Repaired {
     placement: Placement,
+    /// The nodes in it that the gang did not have.
+    pub(super) moved_to: Vec<NodeName>,
     /// Gangs on the spare nodes among these.
-    victims: BTreeSet<GangId>,
+    pub(super) victims: BTreeSet<GangId>,
 }
 
 impl Ledger {
@@ -43,6 +45,8 @@ impl Ledger {
                 continue;
             }
             if self.job(id.job).is_some_and(|job| job.turn.held_by.is_some()) {
+                // Nobody knows for how long.
+                self.keep_nodes(id, Vec::new());
                 self.to_repair.insert(id);
                 continue;
             }
@@ -51,11 +55,12 @@ impl Ledger {
             if let Some(repaired) = before.filter(|_| is_free).and_then(|before| self.repaired(id, &before)) {
                 self.reserve_repaired(id, repaired, out);
             }
+            self.keep_nodes(id, Vec::new());
         }
     }
 
     fn reserve_repaired(&mut self, id: GangId, repaired: Repaired, out: &mut Outcome) {
-        let (now, Repaired { placement, victims }) = (self.now, repaired);
+        let (now, Repaired { placement, victims, .. }) = (self.now, repaired);
         let grace_ms =
             victims.iter().filter_map(|victim| self.job(victim.job)).map(stop_ms).max().unwrap_or(0);
         let reserved = Reserved { placement, at: Some(now.plus(grace_ms)), evicts: true, made_at: now };
@@ -78,10 +83,10 @@ impl Ledger {
         }
     }
 
-    /// What a gang was on, with equal nodes in place of those that it cannot have again.
-    fn repaired(&self, id: GangId, before: &Placement) -> Option<Repaired> {
+    /// What a gang was on, or still is, with equal nodes in place of those that it cannot have again.
+    pub(super) fn repaired(&self, id: GangId, before: &Placement) -> Option<Repaired> {
         let (entry, gang, record) = (self.jobs.get(&id.job)?, self.gang(id)?, self.record(id)?);
-        let is_pinned = record.checkpointed_at.is_some() && !record.pinned.is_empty();
+        let is_pinned = record.checkpointed_at.is_some() && entry.job.policy.preempt.is_pinned;
         // What lies on a torus is a box of it, whose chips are not exchanged one by one.
         let is_box = gang.topology.slice.is_some();
         let is_kept_back = match self.kept_back(id) {
@@ -96,15 +101,15 @@ impl Ledger {
         let mut by_node: BTreeMap<&NodeName, Vec<&Slot>> = BTreeMap::new();
         before.slots.iter().for_each(|slot| by_node.entry(&slot.node).or_default().push(slot));
         // Members that share a node stay together.
-        let is_well = |slots: &[&Slot]| slots.iter().all(|slot| self.is_well(&gang, slot));
-        let kept = by_node.iter().find(|(_, slots)| is_well(slots)).map(|(node, _)| *node)?;
+        let is_well = |slots: &[&Slot]| slots.iter().all(|slot| self.is_well(id, &gang, slot));
+        let kept = by_node.iter().find(|(_, slots)| is_well(slots)).map(|(node, _)| *node);
         let mut taken: BTreeSet<&NodeName> = by_node.keys().copied().collect();
         let mut moved: BTreeMap<&NodeName, &NodeName> = BTreeMap::new();
         let mut victims = BTreeSet::new();
         for (node, slots) in by_node.iter().filter(|(_, slots)| !is_well(slots)) {
             // A node that was removed was like those that are left.
-            let pattern = self.tree.index_of(node).or_else(|| self.tree.index_of(kept))?;
-            let (to, leaving) = self.equal_node(&gang, pattern, slots, &taken)?;
+            let pattern = self.tree.index_of(node).or_else(|| self.tree.index_of(kept?))?;
+            let (to, leaving) = self.equal_node(id, &gang, pattern, slots, &taken)?;
             taken.insert(to);
             moved.insert(node, to);
             victims.extend(leaving);
@@ -121,25 +126,29 @@ impl Ledger {
                 && level >= self.tree.level_at(&before.level)?
                 && level >= self.tree.level_of_required(&gang);
         placement.level = self.tree.level_name(level);
-        (is_as_near && !moved.is_empty()).then_some(Repaired { placement, victims })
+        let moved_to: Vec<NodeName> = moved.values().map(|to| (*to).clone()).collect();
+        (is_as_near && !moved_to.is_empty()).then_some(Repaired { placement, moved_to, victims })
     }
 
     /// Whether a member can start again where it was: its node and devices are well, and nobody else has them.
-    fn is_well(&self, gang: &Gang, slot: &Slot) -> bool {
+    fn is_well(&self, id: GangId, gang: &Gang, slot: &Slot) -> bool {
         let Some(node) = self.nodes.get(&slot.node).filter(|node| node.is_open()) else { return false };
         let Some(at) = self.tree.index_of(&slot.node) else { return false };
         let needs = gang.needs_of(gang.role_of(slot.rank));
         let kind = self.tree.kind(&self.tree.nodes[at]);
         let are_well = slot.devices.is_subset_of(node.usable_devices().minus(kind.kept_from(needs)));
-        !kind.refuses(needs) && are_well && !self.is_taken(at, slot.devices)
+        !kind.refuses(needs)
+            && are_well
+            && !self.is_taken(id, at, slot.devices)
+            && !u32::try_from(at).is_ok_and(|at| self.is_barred_by_window(id, at))
     }
 
     /// Whether other gangs hold some of these devices, or others made room for one there.
-    fn is_taken(&self, at: usize, devices: DeviceMask) -> bool {
+    fn is_taken(&self, id: GangId, at: usize, devices: DeviceMask) -> bool {
         let Ok(index) = u32::try_from(at) else { return true };
         let is_there = |pick: &Pick| pick.node == index && !pick.devices.and(devices).is_empty();
         let holds = |gang: &GangId| self.picks.get(gang).is_some_and(|picks| picks.iter().any(is_there));
-        self.gangs_on(index).any(|gang| holds(&gang)) || self.is_cleared(at, devices)
+        self.gangs_on(index).any(|gang| gang != id && holds(&gang)) || self.is_cleared(at, devices)
     }
 
     /// The gangs that hold something on a node.
@@ -149,9 +158,10 @@ impl Ledger {
     }
 
     /// The nearest node like a lost one that is free, or that only gangs use that leave spare nodes, with these gangs. Of
-    /// equally near ones, first those that are free, and spare nodes last.
+    /// equally near ones, first those that are kept for the gang, then those that are free, and spare nodes last.
     fn equal_node(
         &self,
+        id: GangId,
         gang: &Gang,
         pattern: usize,
         slots: &[&Slot],
@@ -176,12 +186,16 @@ impl Ledger {
             let like = tree.nodes.get(at).filter(|like| is_equal(like) && !taken.contains(&like.name))?;
             let node = self.nodes.get(&like.name)?;
             let is_sound = node.is_open() && node.usable_devices() == like.total.devices;
-            if !is_sound || !slots.iter().all(|slot| may_hold(like, slot)) {
+            let is_not_for_it = self.is_kept_for_another(&like.name, id)
+                || self.is_barred_by_window(id, u32::try_from(at).ok()?);
+            if !is_sound || is_not_for_it || !slots.iter().all(|slot| may_hold(like, slot)) {
                 return None;
             }
             let leaving = self.leaving_from(at)?;
             let far = Reverse(self.common_levels(pattern, at));
-            Some(((far, !leaving.is_empty(), node.spare != Spare::No, at), (&like.name, leaving)))
+            let is_kept = self.kept_nodes.contains_key(&like.name);
+            let rank = (far, !is_kept, !leaving.is_empty(), node.spare != Spare::No, at);
+            Some((rank, (&like.name, leaving)))
         });
         found.min_by_key(|(order, _)| *order).map(|(_, found)| found)
     }

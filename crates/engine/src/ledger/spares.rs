@@ -1,7 +1,8 @@
 //! Spare nodes: which nodes are kept for gangs that lose hardware.
 //!
 //! The choice depends on the present state alone: in each domain the last nodes that are whole, healthy and free. A spare
-//! node that a gang took, or that failed, is followed by the next node of its domain that comes free.
+//! node that a gang took, or that failed, is followed by the next node of its domain that comes free. Nodes that are kept for
+//! one gang while it is stopped for its hardware are spare nodes beyond these.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -27,6 +28,18 @@ impl Ledger {
         }
     }
 
+    /// Notes that nodes are kept for a gang, or no longer.
+    pub(super) fn note_kept<'a>(&mut self, nodes: impl Iterator<Item = &'a NodeName>) {
+        for node in nodes {
+            match self.tree.index_of(node).and_then(|at| u32::try_from(at).ok()).filter(|_| !self.stale) {
+                Some(at) if !self.spares_due.all => {
+                    self.spares_due.nodes.insert(at);
+                }
+                _ => self.note_all_spares(),
+            }
+        }
+    }
+
     /// Notes that nodes, levels or settings are others.
     pub(super) fn note_all_spares(&mut self) {
         self.spares_due = Due { all: true, nodes: BTreeSet::new() };
@@ -46,7 +59,7 @@ impl Ledger {
                 let reserved = self.nodes_made_room_on(&spares);
                 domains.into_iter().flat_map(|domain| self.spares_of(&spares, domain, &reserved)).collect()
             }
-            None => self.no_spares(),
+            None => self.only_kept(),
         };
         if chosen.is_empty() {
             return;
@@ -98,6 +111,12 @@ impl Ledger {
             let Some(node) = self.tree.nodes.get(at).and_then(|of| self.nodes.get(&of.name)) else {
                 continue;
             };
+            if self.kept_nodes.contains_key(&node.name) {
+                if node.spare != Spare::Kept {
+                    changes.push((node.name.clone(), Spare::Kept));
+                }
+                continue;
+            }
             let is_spare = left > 0 && !reserved.contains(&node.name) && self.can_be_spare(at, spares);
             left -= u32::from(is_spare);
             let spare = if is_spare { kept } else { Spare::No };
@@ -118,6 +137,11 @@ impl Ledger {
         is_sound && self.gangs_on(index).all(|gang| spares.is_filled && self.leaves_spares(gang))
     }
 
+    /// Whether nodes are kept for gangs that lose hardware, or move off it.
+    pub(crate) fn keeps_nodes_free(&self) -> bool {
+        self.queues.settings().spares.is_some() || !self.kept_nodes.is_empty()
+    }
+
     /// Whether a gang leaves a spare node that is needed.
     pub(super) fn leaves_spares(&self, id: GangId) -> bool {
         let takes_spot = self.gang(id).is_some_and(|gang| gang.all_needs().all(|needs| needs.takes_spot));
@@ -132,8 +156,12 @@ impl Ledger {
         places.flat_map(|place| &place.slots).map(|slot| slot.node.clone()).collect()
     }
 
-    fn no_spares(&self) -> Vec<(NodeName, Spare)> {
-        let spare = self.nodes.values().filter(|node| node.spare != Spare::No);
-        spare.map(|node| (node.name.clone(), Spare::No)).collect()
+    /// The nodes that become spare, or cease to be, if only those are kept that gangs move to.
+    fn only_kept(&self) -> Vec<(NodeName, Spare)> {
+        let spare = |name: &NodeName| {
+            if self.kept_nodes.contains_key(name) { Spare::Kept } else { Spare::No }
+        };
+        let changed = self.nodes.values().filter(|node| node.spare != spare(&node.name));
+        changed.map(|node| (node.name.clone(), spare(&node.name))).collect()
     }
 }

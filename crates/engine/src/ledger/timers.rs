@@ -147,6 +147,10 @@ impl Ledger {
             StopStage::Killed | StopStage::Lingering => (StopStage::Lingering, KILL_AGAIN_MS),
         };
         let next_at = self.now.plus(wait_ms);
+        if stage == StopStage::Lingering {
+            // Nobody knows when it starts again.
+            self.keep_nodes(gang, Vec::new());
+        }
         self.set_phase(gang, Phase::Stopping { cause, stage, next_at });
         self.order_stage(gang, stage, out);
     }

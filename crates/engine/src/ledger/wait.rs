@@ -229,8 +229,11 @@ impl Ledger {
 
     /// Whether a gang will release its capacity soon.
     pub(super) fn leaves(&self, gang: GangId) -> bool {
-        let ends =
-            |record: &GangRecord| matches!(record.phase, Phase::Stopping { .. }) && record.resize.is_none();
+        let ends = |record: &GangRecord| {
+            matches!(record.phase, Phase::Stopping { .. })
+                && record.resize.is_none()
+                && record.moves_to.is_empty()
+        };
         self.record(gang).is_some_and(ends)
     }
 
@@ -243,11 +246,20 @@ impl Ledger {
     }
 }
 
-/// The latest time at which a gang that holds capacity has ended; unknown without a time limit.
+/// The latest time at which a gang that holds capacity has ended; unknown without a time limit. A gang that moves starts again
+/// as soon as it has stopped.
 pub(crate) fn known_end(job: &Job, record: &GangRecord) -> Option<Timestamp> {
+    let ends = end_of_attempt(job, &record.phase);
+    if record.moves_to.is_empty() {
+        return ends;
+    }
+    end_of_attempt(job, &Phase::Starting { deadline: ends?.plus(job.policy.start_deadline_ms) })
+}
+
+fn end_of_attempt(job: &Job, phase: &Phase) -> Option<Timestamp> {
     let limit = job.policy.time_limit_ms;
     let grace = job.policy.stop.grace_ms;
-    match &record.phase {
+    match phase {
         Phase::Running { since } => Some(since.plus(limit?).plus(grace)),
         Phase::Starting { deadline } => Some(deadline.plus(limit?).plus(grace)),
         Phase::Stopping { stage: StopStage::Advised, next_at, cause } => {

@@ -2,8 +2,8 @@
 
 use phalanx_model::{
     Advisory, After, Amounts, Array, Boost, Caps, ClassName, Delay, EndOf, Gang, Input, Job, JobId,
-    JobUpdate, Needs, NodeSet, Pool, Pools, PreemptMode, Queue, QueueName, QueueOrder, Reclaim, Resource,
-    Settings, Spares, Tasks, Timestamp, Topology,
+    JobUpdate, Migration, Needs, NodeSet, Pool, Pools, PreemptMode, Queue, QueueName, QueueOrder, Reclaim,
+    Resource, Settings, Spares, Tasks, Timestamp, Topology,
 };
 use phalanx_scenario::Script;
 
@@ -86,6 +86,11 @@ impl Sharing {
             level: rng.pick(&LEVELS).filter(|_| rng.chance(70)).map(|level| named(level)),
             nodes: u32::try_from(rng.between(1, 2)).unwrap_or(1),
             is_filled: rng.chance(50),
+        });
+        settings.migration = rng.chance(80).then(|| Migration {
+            is_unconditional: rng.chance(60),
+            fails_within_ms: 10 * MINUTE_MS,
+            restart_ms: 1_000,
         });
         self.settings = settings.clone();
         settings

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use phalanx_model::{Class, Queue, QueueName, Settings, ShapeQuota};
 
 use super::{
-    Account, AmountsFile, BoostFile, ClassFile, Depth, GpuHours, OrderWord, Percent, Preset, QueueEntry,
-    QueueFile, QueueNodesFile, ShapeFile, SharePolicy, SpanFromZero, SparesFile, Weight, Worth,
+    Account, AmountsFile, BoostFile, ClassFile, Depth, GpuHours, MigrationFile, OrderWord, Percent, Preset,
+    QueueEntry, QueueFile, QueueNodesFile, ShapeFile, SharePolicy, SpanFromZero, SparesFile, Weight, Worth,
 };
 use crate::gpus::ModelName;
 use crate::place::At;
@@ -32,6 +32,7 @@ impl QueueFile {
             worth: settings.worth.iter().map(worth).collect(),
             boost: Some(boost(settings)),
             spares: settings.spares.as_ref().map(SparesFile::of),
+            migration: Some(MigrationFile::of(settings.migration)),
             ..Self::default()
         }
     }
