@@ -1,8 +1,12 @@
-//! What operations cost: telemetry of a large cluster, and recovery from lost nodes on real processes.
+//! What operations cost: telemetry of a large cluster, and recovery from lost nodes and migration off degraded ones on real
+//! processes.
 
+mod daemon;
+mod migration;
 mod recovery;
 mod telemetry;
 
+use migration::Migration;
 use recovery::Recovery;
 use telemetry::Telemetry;
 
@@ -13,6 +17,8 @@ const NODES: u32 = 12_800;
 struct Report {
     telemetry: Telemetry,
     recovery: Vec<Recovery>,
+    /// With and without; empty where network namespaces cannot be made.
+    migration: Vec<Migration>,
 }
 
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
@@ -32,7 +38,10 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     }
     let telemetry = telemetry::measure(nodes)?;
     let recovery = [1, 3].into_iter().map(|lost| recovery::measure(lost, runs));
-    let report = Report { telemetry, recovery: recovery.collect::<Result<_, _>>()? };
+    let recovery = recovery.collect::<Result<_, _>>()?;
+    let migration =
+        [true, false].into_iter().filter_map(|migrates| migration::measure(migrates, runs).transpose());
+    let report = Report { telemetry, recovery, migration: migration.collect::<Result<_, _>>()? };
     if is_json {
         println!("{}", serde_json::to_string(&report).map_err(|e| e.to_string())?);
         return Ok(());
@@ -40,6 +49,12 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     println!("{}", report.telemetry);
     for recovery in &report.recovery {
         println!("{recovery}");
+    }
+    for migration in &report.migration {
+        println!("{migration}");
+    }
+    if report.migration.is_empty() {
+        println!("migration: not measured, for it takes root, ip, tc and nsenter");
     }
     Ok(())
 }

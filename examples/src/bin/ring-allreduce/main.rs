@@ -98,6 +98,7 @@ impl Run<'_> {
             let vote = self.step(self.done)?;
             self.done += 1;
             table.step(self.done, vote.nanos);
+            self.settings.report(self.done);
             if vote.checkpoint || self.done.is_multiple_of(self.settings.checkpoint_every) {
                 self.save()?;
             }
@@ -151,10 +152,10 @@ impl Run<'_> {
     }
 
     fn save(&self) -> Result<(), RingError> {
-        match &self.checkpoint {
-            Some(checkpoint) => checkpoint.write(self.done),
-            None => Ok(()),
-        }
+        let Some(checkpoint) = &self.checkpoint else { return Ok(()) };
+        checkpoint.write(self.done)?;
+        self.settings.report_checkpoint();
+        Ok(())
     }
 
     /// Not after a restart that resumed: the second attempt gets past it.

@@ -1,8 +1,9 @@
 //! What the user and the launcher say.
 
+use std::fs::{self, File};
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::Parser;
 
@@ -42,6 +43,12 @@ pub(crate) struct Settings {
     /// Steps between checkpoints. SIGUSR1 asks for one at the end of the current step.
     #[arg(long, default_value_t = 1, value_name = "STEPS", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) checkpoint_every: u64,
+    /// File that rank 0 touches after each checkpoint.
+    #[arg(long, env = "PHALANX_CHECKPOINTED", value_name = "FILE")]
+    pub(crate) checkpointed: Option<PathBuf>,
+    /// File that the rank writes its progress to.
+    #[arg(long, env = "PHALANX_PROGRESS", value_name = "FILE")]
+    pub(crate) progress: Option<PathBuf>,
     /// Pause after each step, in place of computing.
     #[arg(long, default_value_t = 0, value_name = "MS")]
     pub(crate) step_sleep_ms: u64,
@@ -82,6 +89,21 @@ impl Settings {
             )));
         }
         Ok(())
+    }
+
+    /// Writes how far the rank is. A file that is gone is no reason to end.
+    pub(crate) fn report(&self, done: u64) {
+        if let Some(file) = &self.progress {
+            let _ = fs::write(file, format!("step={done} of={}\n", self.steps));
+        }
+    }
+
+    /// Reports that the step number is saved, on one rank for all.
+    pub(crate) fn report_checkpoint(&self) {
+        if let Some(file) = self.checkpointed.as_deref().filter(|_| self.rank == 0) {
+            let touched = File::options().write(true).open(file);
+            let _ = touched.and_then(|file| file.set_modified(SystemTime::now()));
+        }
     }
 
     pub(crate) fn elements(&self) -> usize {

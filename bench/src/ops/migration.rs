@@ -1,0 +1,231 @@
+//! Proactive migration of a gang of real processes.
+//!
+//! The nodes are declared, and each is a network namespace of this machine with a link to a switch. The link of one node is
+//! degraded with `tc`, reported, and cut some seconds later. With migration the gang has left the node by then; without, it
+//! hangs, and loses its work since the last checkpoint. The reports are made by the benchmark, in place of a monitor of the fabric.
+
+use std::fmt;
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use phalanx_model::{Grade, JobId, NodeName};
+
+use super::daemon::{Daemon, beside, job};
+
+const CLUSTER: &str = "nodes:\n- {name: 'n[1-3]', devices: {count: 8, model: Bench GPU}}\n";
+const NODES: usize = 3;
+const RANKS: u32 = 2;
+/// From the degradation of a link until it is cut.
+const CUT_AFTER: Duration = Duration::from_secs(8);
+/// Until somebody reports a link that was cut.
+const NOTICED_AFTER: Duration = Duration::from_millis(500);
+
+#[derive(serde::Serialize)]
+pub(super) struct Migration {
+    migrates: bool,
+    runs: usize,
+    /// Steps that the job does again, at most.
+    steps_again: u64,
+    /// Without a completed step: from the last one before its stop to the first one after its restart. From the least to the
+    /// most.
+    paused_s: Vec<f64>,
+    median_s: f64,
+    /// Time of a step before the degradation, and after it, in milliseconds; the median of all runs.
+    step_ms: [f64; 2],
+}
+
+impl fmt::Display for Migration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { migrates, runs, steps_again, paused_s, median_s, step_ms: [before, degraded] } = self;
+        let with = if *migrates { "with" } else { "without" };
+        let (least, most) =
+            (paused_s.first().copied().unwrap_or_default(), paused_s.last().copied().unwrap_or_default());
+        write!(
+            f,
+            "a link is degraded (a step takes {degraded:.0} ms, and {before:.0} ms before) and cut {} s later, {with} migration, \
+             {runs} runs: at most {steps_again} steps done again; no step for {median_s:.2} s ({least:.2} to {most:.2})",
+            CUT_AFTER.as_secs()
+        )
+    }
+}
+
+/// `None` where network namespaces cannot be made.
+pub(super) fn measure(migrates: bool, runs: usize) -> Result<Option<Migration>, String> {
+    if !is_possible() {
+        return Ok(None);
+    }
+    let when = if migrates { "always" } else { "never" };
+    let measured: Vec<Run> =
+        (0..runs).map(|_| one_run(&format!("migration: {{when: {when}}}\n"))).collect::<Result<_, _>>()?;
+    let sorted = |of: fn(&Run) -> f64| {
+        let mut all: Vec<f64> = measured.iter().map(of).collect();
+        all.sort_unstable_by(f64::total_cmp);
+        all
+    };
+    let median = |all: &[f64]| all.get(all.len() / 2).copied().unwrap_or_default();
+    let paused_s = sorted(|run| run.paused_s);
+    Ok(Some(Migration {
+        migrates,
+        runs,
+        steps_again: measured.iter().map(|run| run.steps_again).max().unwrap_or_default(),
+        median_s: median(&paused_s),
+        paused_s,
+        step_ms: [median(&sorted(|run| run.step_ms)), median(&sorted(|run| run.degraded_ms))],
+    }))
+}
+
+struct Run {
+    steps_again: u64,
+    paused_s: f64,
+    step_ms: f64,
+    degraded_ms: f64,
+}
+
+fn one_run(queues: &str) -> Result<Run, String> {
+    let network = Network::build()?;
+    let daemon = Daemon::start(CLUSTER, queues)?;
+    let id = daemon.submit(job(RANKS, &script(&daemon, &network)?)?)?;
+    let before = daemon.until("the gang runs", || daemon.nodes(id, 1))?;
+    let (_, leaves) = before.last().ok_or("the gang has no ranks")?;
+    let begun = reach(&daemon, id, 1, 20)?;
+    let step_ms = ms_per(20, begun, reach(&daemon, id, 1, 40)?);
+    network.degrade(leaves)?;
+    let (degraded_at, step) = (Instant::now(), step_of(&daemon, id, 1));
+    let degraded_ms = ms_per(3, degraded_at, reach(&daemon, id, 1, step + 3)?);
+    daemon.report(leaves, Grade::DrainAfterJob, "its link is degraded")?;
+    let mut last = (step_of(&daemon, id, 1), Instant::now());
+    let (mut is_cut, mut is_reported) = (false, false);
+    let first = daemon.until("the gang goes on", || {
+        let step = step_of(&daemon, id, 1);
+        if step > last.0 {
+            last = (step, Instant::now());
+        }
+        if !is_cut && degraded_at.elapsed() >= CUT_AFTER {
+            is_cut = network.cut(leaves).is_ok();
+        }
+        if is_cut && !is_reported && degraded_at.elapsed() >= CUT_AFTER + NOTICED_AFTER {
+            is_reported = daemon.report(leaves, Grade::Broken, "its link is down").is_ok();
+        }
+        Some(step_of(&daemon, id, 2)).filter(|step| *step > 0)
+    })?;
+    let paused_s = last.1.elapsed().as_secs_f64();
+    if !is_cut {
+        // Whoever has left does not notice.
+        std::thread::sleep(CUT_AFTER.saturating_sub(degraded_at.elapsed()));
+        network.cut(leaves)?;
+        reach(&daemon, id, 2, first + 20)?;
+    }
+    let after = daemon.nodes(id, 2).ok_or("the gang does not run")?;
+    if after.iter().any(|(_, node)| node == leaves) {
+        return Err(format!("the gang runs on {leaves}"));
+    }
+    // The step that the second attempt reported first is the one after that from which it resumed.
+    let steps_again = last.0.saturating_sub(first.saturating_sub(1));
+    Ok(Run { steps_again, paused_s, step_ms, degraded_ms })
+}
+
+fn ms_per(steps: u32, begin: Instant, end: Instant) -> f64 {
+    end.saturating_duration_since(begin).as_secs_f64() * 1e3 / f64::from(steps)
+}
+
+/// The completed steps that rank 0 reported in an attempt.
+fn step_of(daemon: &Daemon, id: JobId, attempt: u32) -> u64 {
+    let file = daemon.paths().attempt(id.gang(0), attempt).join("progress.0");
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let word = text.split_whitespace().find_map(|word| word.strip_prefix("step="));
+    word.and_then(|step| step.parse().ok()).unwrap_or(0)
+}
+
+fn reach(daemon: &Daemon, id: JobId, attempt: u32, step: u64) -> Result<Instant, String> {
+    daemon.until("a step", || (step_of(daemon, id, attempt) >= step).then(Instant::now))
+}
+
+/// All-reduces of 128 KiB between the namespaces of the nodes, with a checkpoint every 10 of them.
+fn script(daemon: &Daemon, network: &Network) -> Result<String, String> {
+    let (folder, ring) = (daemon.folder().display(), beside("ring-allreduce", "phalanx-examples")?);
+    Ok(format!(
+        "root={folder}/root-$PHALANX_ATTEMPT
+         if [ $PHALANX_RANK = 0 ]; then echo {NET}.${{PHALANX_NODE#n}} > $root.next && mv $root.next $root; fi
+         until [ -s $root ]; do sleep 0.01; done
+         export MASTER_ADDR=$(cat $root) PHALANX_CKPT_DIR={folder}/checkpoint
+         exec nsenter --net=/run/netns/{prefix}-$PHALANX_NODE {ring} --bytes 128KiB --warmup 0 --steps 1000000 \
+           --step-sleep-ms 10 --checkpoint-every 10",
+        prefix = network.prefix,
+        ring = ring.display()
+    ))
+}
+
+/// Of the nodes' addresses, in namespaces of their own.
+const NET: &str = "10.99.0";
+
+/// A switch, and a namespace for each node.
+struct Network {
+    prefix: String,
+}
+
+fn is_possible() -> bool {
+    let name = format!("phalanx-bench-{}", std::process::id());
+    let can = run("ip", &["netns", "add", &name]).is_ok()
+        && ["tc", "nsenter"]
+            .into_iter()
+            .all(|tool| run(tool, &["--help"]).is_ok() || run(tool, &["-V"]).is_ok());
+    let _ = run("ip", &["netns", "del", &name]);
+    can
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
+    let output = Command::new(program).args(arguments).output().map_err(|e| format!("{program}: {e}"))?;
+    let why = || format!("{program} {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
+    output.status.success().then_some(()).ok_or_else(why)
+}
+
+impl Network {
+    fn build() -> Result<Self, String> {
+        let network = Self { prefix: format!("phalanx-bench-{}", std::process::id()) };
+        let switch = network.of("switch");
+        run("ip", &["netns", "add", &switch])?;
+        run("ip", &["-n", &switch, "link", "add", "switch", "type", "bridge"])?;
+        run("ip", &["-n", &switch, "link", "set", "switch", "up"])?;
+        for at in 1..=NODES {
+            let (node, port) = (network.of(&format!("n{at}")), format!("n{at}"));
+            run("ip", &["netns", "add", &node])?;
+            let pair = [
+                "link", "add", &port, "netns", &switch, "type", "veth", "peer", "name", "eth0", "netns",
+                &node,
+            ];
+            run("ip", &pair)?;
+            run("ip", &["-n", &switch, "link", "set", &port, "master", "switch", "up"])?;
+            run("ip", &["-n", &node, "address", "add", &format!("{NET}.{at}/24"), "dev", "eth0"])?;
+            run("ip", &["-n", &node, "link", "set", "lo", "up"])?;
+            run("ip", &["-n", &node, "link", "set", "eth0", "up"])?;
+        }
+        Ok(network)
+    }
+
+    fn of(&self, node: &str) -> String {
+        format!("{}-{node}", self.prefix)
+    }
+
+    /// Lets 20 Mbit/s pass in each direction.
+    fn degrade(&self, node: &NodeName) -> Result<(), String> {
+        for (namespace, interface) in [(self.of(node.as_str()), "eth0"), (self.of("switch"), node.as_str())] {
+            let shape = ["-n", &namespace, "qdisc", "add", "dev", interface, "root", "tbf", "rate", "20mbit"];
+            run("tc", &[&shape[..], &["burst", "32kbit", "latency", "100ms"]].concat())?;
+        }
+        Ok(())
+    }
+
+    fn cut(&self, node: &NodeName) -> Result<(), String> {
+        run("ip", &["-n", &self.of("switch"), "link", "set", node.as_str(), "down"])
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        let nodes = (1..=NODES).map(|at| format!("n{at}"));
+        for node in nodes.chain(["switch".to_owned()]) {
+            let _ = run("ip", &["netns", "del", &self.of(&node)]);
+        }
+    }
+}
