@@ -55,9 +55,7 @@ pub(super) fn measure(migrates: bool, runs: usize) -> Result<Option<Migration>, 
     if !is_possible() {
         return Ok(None);
     }
-    let when = if migrates { "always" } else { "never" };
-    let measured: Vec<Run> =
-        (0..runs).map(|_| one_run(&format!("migration: {{when: {when}}}\n"))).collect::<Result<_, _>>()?;
+    let measured: Vec<Run> = (0..runs).map(|_| one_run(migrates)).collect::<Result<_, _>>()?;
     let sorted = |of: fn(&Run) -> f64| {
         let mut all: Vec<f64> = measured.iter().map(of).collect();
         all.sort_unstable_by(f64::total_cmp);
@@ -82,9 +80,10 @@ struct Run {
     degraded_ms: f64,
 }
 
-fn one_run(queues: &str) -> Result<Run, String> {
+fn one_run(migrates: bool) -> Result<Run, String> {
     let network = Network::build()?;
-    let daemon = Daemon::start(CLUSTER, queues)?;
+    let when = if migrates { "always" } else { "never" };
+    let daemon = Daemon::start(CLUSTER, &format!("migration: {{when: {when}}}\n"))?;
     let id = daemon.submit(job(RANKS, &script(&daemon, &network)?)?)?;
     let before = daemon.until("the gang runs", || daemon.nodes(id, 1))?;
     let (_, leaves) = before.last().ok_or("the gang has no ranks")?;
@@ -96,25 +95,36 @@ fn one_run(queues: &str) -> Result<Run, String> {
     daemon.report(leaves, Grade::DrainAfterJob, "its link is degraded")?;
     let mut last = (step_of(&daemon, id, 1), Instant::now());
     let (mut is_cut, mut is_reported) = (false, false);
-    let first = daemon.until("the gang goes on", || {
+    let (first, goes_on) = daemon.until("the gang goes on", || {
         let step = step_of(&daemon, id, 1);
         if step > last.0 {
             last = (step, Instant::now());
         }
         if !is_cut && degraded_at.elapsed() >= CUT_AFTER {
-            is_cut = network.cut(leaves).is_ok();
+            is_cut = true;
+            if let Err(why) = network.cut(leaves) {
+                return Some((0, Err(why)));
+            }
         }
         if is_cut && !is_reported && degraded_at.elapsed() >= CUT_AFTER + NOTICED_AFTER {
-            is_reported = daemon.report(leaves, Grade::Broken, "its link is down").is_ok();
+            is_reported = true;
+            if let Err(why) = daemon.report(leaves, Grade::Broken, "its link is down") {
+                return Some((0, Err(why)));
+            }
         }
-        Some(step_of(&daemon, id, 2)).filter(|step| *step > 0)
+        Some((step_of(&daemon, id, 2), Ok(()))).filter(|(step, _)| *step > 0)
     })?;
+    goes_on?;
     let paused_s = last.1.elapsed().as_secs_f64();
+    if is_cut == migrates {
+        return Err(format!("the gang restarted {} the cut", if is_cut { "after" } else { "before" }));
+    }
     if !is_cut {
         // Whoever has left does not notice.
         std::thread::sleep(CUT_AFTER.saturating_sub(degraded_at.elapsed()));
         network.cut(leaves)?;
-        reach(&daemon, id, 2, first + 20)?;
+        let step = step_of(&daemon, id, 2);
+        reach(&daemon, id, 2, step + 20)?;
     }
     let after = daemon.nodes(id, 2).ok_or("the gang does not run")?;
     if after.iter().any(|(_, node)| node == leaves) {

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use phalanx_model::{
-    Change, DeviceMask, Effect, FailureClass, GangId, Grade, Health, Input, JobId, Migration, NodeName,
+    Change, DeviceMask, Effect, Exit, FailureClass, GangId, Grade, Health, Input, JobId, Migration, NodeName,
     Order, Outcome, PreemptMode, Rule, Settings, Signal, Spare, Spares, StopCause, Unblock,
 };
 use phalanx_testkit::{JobBuilder, Watched, gang, job, levels, node};
@@ -152,7 +152,7 @@ fn a_gang_stays_if_no_equal_node_is_free() {
     watched.step(&[degraded("n-0")]);
     saves_after(&mut watched, 1, MINUTE_MS);
     assert_eq!(watched.phase(1), "running");
-    watched.end(2, &phalanx_model::Exit::succeeded());
+    watched.end(2, &Exit::succeeded());
     saves_after(&mut watched, 1, MINUTE_MS);
     assert_eq!((watched.phase(1), spares(&watched)), ("stopping", vec!["n-2".into()]));
 }
@@ -294,6 +294,83 @@ fn kept_nodes_are_beyond_the_spare_nodes() {
     );
 }
 
+/// Each of them would keep a whole node, and they fit on one together.
+#[test]
+fn small_gangs_that_lose_all_they_have_keep_no_nodes() {
+    let mut watched = rack(6);
+    for id in 1..=4 {
+        watched.submit(job(id, gang(1).devices(1)));
+        watched.run(id);
+    }
+    assert_eq!(nodes(&watched, 4), ["n-0"]);
+    watched.step(&[Input::DrainRequested { node: NodeName::new("n-0").unwrap() }]);
+    assert_eq!(spares(&watched), [""; 0]);
+    let gone: Vec<Input> = (1..=4).flat_map(|job| watched.exits(job, [0])).collect();
+    watched.step(&gone);
+    assert_eq!([1, 2, 3, 4].map(|job| nodes(&watched, job)).concat(), ["n-1"; 4]);
+}
+
+#[test]
+fn a_gang_that_does_not_start_again_keeps_no_nodes() {
+    for (retries, kept) in [(0, vec![]), (1, vec!["n-2".to_owned()])] {
+        let mut watched = rack(3);
+        watched.submit(train(1, 2).retry(retries, &[FailureClass::Node]).grace(HOUR_MS));
+        watched.run(1);
+        watched.step(&[Input::NodeRemoved { node: NodeName::new("n-0").unwrap() }]);
+        assert_eq!((watched.phase(1), spares(&watched)), ("stopping", kept));
+    }
+}
+
+/// The job is cancelled, or held, while its processes still save their work.
+#[test]
+fn a_kept_node_is_free_as_soon_as_the_gang_does_not_come() {
+    let by = || "user".to_owned();
+    for (fact, back) in [
+        (Input::CancelRequested { job: JobId(1), by: by() }, None),
+        (Input::JobHeld { job: JobId(1), by: by() }, Some(Input::JobReleased { job: JobId(1), by: by() })),
+    ] {
+        let mut watched = rack(3);
+        watched.submit(train(1, 2).grace(HOUR_MS));
+        watched.run(1);
+        watched.step(&[grade("n-0", DeviceMask::EMPTY, Grade::DrainNow)]);
+        assert_eq!(spares(&watched), ["n-2"]);
+        watched.step(&[fact]);
+        assert_eq!((watched.phase(1), spares(&watched)), ("stopping", vec![]));
+        if let Some(back) = back {
+            watched.step(&[back]);
+            assert_eq!(spares(&watched), ["n-2"]);
+        }
+    }
+}
+
+#[test]
+fn a_kept_node_that_fails_is_followed_by_another() {
+    let mut watched = rack(4);
+    watched.submit(train(1, 2).grace(HOUR_MS));
+    watched.run(1);
+    watched.step(&[grade("n-0", DeviceMask::EMPTY, Grade::DrainNow)]);
+    assert_eq!(spares(&watched), ["n-2"]);
+    watched.step(&[grade("n-2", DeviceMask::one(0), Grade::Broken)]);
+    assert_eq!(spares(&watched), ["n-3"]);
+    watched.step(&[Input::NodeRemoved { node: NodeName::new("n-3").unwrap() }]);
+    assert_eq!(spares(&watched), [""; 0]);
+    watched.restart();
+}
+
+/// The last checkpoint of a job that is about to end.
+#[test]
+fn a_gang_of_which_a_member_has_ended_stays() {
+    let mut watched = rack(4);
+    watched.step(&[settings(always())]);
+    watched.submit(train(1, 2));
+    watched.run(1);
+    watched.step(&[degraded("n-1")]);
+    let member = watched.member(1, 0);
+    watched.step(&[Input::MemberExited { member, exit: Exit::succeeded() }]);
+    saves_after(&mut watched, 1, MINUTE_MS);
+    assert_eq!(watched.phase(1), "running");
+}
+
 /// A replica ends by itself never, and loses nothing if another runs first.
 #[test]
 fn a_replica_leaves_degraded_hardware_once_another_runs_elsewhere() {
@@ -303,6 +380,23 @@ fn a_replica_leaves_degraded_hardware_once_another_runs_elsewhere() {
     watched.run(1);
     watched.step(&[grade("n-0", DeviceMask::EMPTY, Grade::DrainAfterJob)]);
     assert!(watched.record(id(1)).leaves.is_some());
+    assert_eq!((watched.phase(1), watched.record(JobId(1).gang(1)).attempt), ("running", 1));
     watched.step(&[grade("n-0", DeviceMask::EMPTY, Grade::Ok)]);
     assert!(watched.record(id(1)).leaves.is_none(), "it need not leave any more");
+}
+
+/// The hardware has not failed: a service that is down would be worse.
+#[test]
+fn a_replica_stays_on_degraded_hardware_while_no_other_can_replace_it() {
+    let mut watched = rack(2);
+    watched.submit(job(1, gang(1).devices(4)).class("serving").service(1, 1).restarts().surge(1));
+    watched.run(1);
+    watched.submit(job(2, gang(1).devices(4)).class("serving").preempt(PreemptMode::Never));
+    watched.run(2);
+    watched.step(&[degraded("n-0")]);
+    watched.advance(HOUR_MS);
+    assert_eq!(watched.phase(1), "running");
+    // What drains does not let it stay.
+    watched.step(&[grade("n-0", DeviceMask::one(2), Grade::DrainNow)]);
+    assert_eq!(watched.phase(1), "stopping");
 }

@@ -178,6 +178,7 @@ impl Ledger {
             Phase::Stopping { stage, next_at, cause: earlier } => {
                 // A cancel overrides a stop after which the gang would have been retried.
                 if matches!(cause, StopCause::Cancelled { .. }) && cause != earlier {
+                    self.keep_nodes(gang, Vec::new());
                     self.set_phase(gang, Phase::Stopping { cause: cause.clone(), stage, next_at });
                     out.changes.push(Change::GangStopping { gang, attempt, cause });
                 }
@@ -197,6 +198,13 @@ impl Ledger {
                 self.close_if_all_exited(gang, out);
             }
         }
+    }
+
+    /// Begins to stop a running gang whose work is saved: it needs no signal ahead.
+    pub(super) fn stop_saved(&mut self, gang: GangId, cause: StopCause, out: &mut Outcome) {
+        let Some(attempt) = self.record(gang).map(|record| record.attempt) else { return };
+        out.changes.push(Change::GangStopping { gang, attempt, cause: cause.clone() });
+        self.stop_harder(gang, cause, StopStage::Advised, out);
     }
 
     fn stop_running(&mut self, gang: GangId, cause: StopCause, out: &mut Outcome) {
@@ -280,6 +288,12 @@ impl Ledger {
             PreemptMode::Cancel => self.finish(gang, Ending::Preempted { detail }, out),
             PreemptMode::Requeue | PreemptMode::Never => self.wait_again(gang, now, out),
         }
+    }
+
+    /// Whether a gang is to start again after a failure of this class.
+    pub(super) fn retries(&self, record: &GangRecord, class: FailureClass) -> bool {
+        let retry = self.job(record.id.job).map(|job| &job.policy.retry);
+        retry.is_some_and(|retry| record.failures < retry.max && retry.on.contains(&class))
     }
 
     /// Counts a failure. The pause before the next try, or `None` if the policy does not retry.

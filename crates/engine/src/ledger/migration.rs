@@ -2,29 +2,35 @@
 //! at which it is told to stop. And proactive migration: a gang on hardware that is closed to new gangs, but would let it stay,
 //! moves right after a checkpoint, if that costs less than what it is likely to lose by staying.
 
-use phalanx_model::{GangId, GangRecord, Leave, Migration, NodeName, Outcome, Phase, PreemptMode, show};
+use phalanx_model::{
+    FailureClass, GangId, GangRecord, MemberRecord, MemberState, Migration, NodeName, Outcome, Phase,
+    PreemptMode, StopCause, StopStage, show,
+};
 
 use super::Ledger;
 
 impl Ledger {
-    /// Moves gangs that saved their work in this step off degraded hardware, and keeps nodes for all gangs that this step
-    /// stops for their hardware.
+    /// Moves gangs that saved their work in this step off degraded hardware.
     pub(crate) fn migrate_all(&mut self, out: &mut Outcome) {
         let saved = std::mem::take(&mut self.saved);
-        if self.sync.any() {
-            return;
-        }
-        if let Some(migration) = self.queues.settings().migration {
-            for gang in saved {
-                if let Some(detail) = self.why_migrate(gang, migration) {
-                    self.leave_now(gang, Leave { detail, until: None }, out);
-                    // Before the next one looks for nodes.
-                    self.keep_nodes_for_restart(gang);
-                }
+        let migration = self.queues.settings().migration.filter(|_| !self.sync.any());
+        for (gang, migration) in saved.into_iter().filter_map(|gang| Some((gang, migration?))) {
+            if let Some(detail) = self.why_migrate(gang, migration) {
+                let cause = StopCause::Displaced { class: FailureClass::Node, detail, until: None };
+                self.stop_saved(gang, cause, out);
+                // Before the next one looks for nodes.
+                self.keep_nodes_for_restart(gang);
             }
         }
+    }
+
+    /// Keeps nodes for all gangs that were told to stop for their hardware since the last call. No gang is left over for the
+    /// next step, in which an engine that was rebuilt meanwhile would not know of it.
+    pub(crate) fn keep_nodes_for_stops(&mut self) {
         for gang in std::mem::take(&mut self.to_keep) {
-            self.keep_nodes_for_restart(gang);
+            if !self.sync.any() {
+                self.keep_nodes_for_restart(gang);
+            }
         }
     }
 
@@ -32,8 +38,10 @@ impl Ledger {
     fn why_migrate(&self, id: GangId, migration: Migration) -> Option<String> {
         let (job, record) = (self.job(id.job)?, self.record(id)?);
         let Phase::Running { since } = record.phase else { return None };
+        let is_exited = |member: &MemberRecord| matches!(member.state, MemberState::Exited(_));
         let may_move = job.policy.preempt.mode == PreemptMode::Requeue
             && !record.is_protected
+            && !record.members.iter().any(is_exited)
             && record.resize.is_none()
             && record.leaves.is_none();
         let placement = record.placement.as_ref().filter(|_| may_move)?;
@@ -42,8 +50,10 @@ impl Ledger {
             let of = device.map_or_else(String::new, |device| format!("device {device} of "));
             Some(format!("{of}node {} is graded {}: {}", slot.node, graded.grade, graded.detail))
         })?;
-        let left_ms = match self.likely_ms(job).map(|(ms, _)| ms).or(job.policy.time_limit_ms) {
-            Some(whole_ms) => whole_ms.saturating_sub(self.now.since(since)),
+        let ran_ms = self.now.since(since);
+        let likely_ms = self.likely_ms(job).map(|(ms, _)| ms).filter(|ms| *ms > ran_ms);
+        let left_ms = match likely_ms.or(job.policy.time_limit_ms) {
+            Some(whole_ms) => whole_ms.saturating_sub(ran_ms),
             None => self.expected_ms(id),
         };
         let unsaved_ms = self.now.since(record.checkpointed_at.unwrap_or(since));
@@ -64,8 +74,17 @@ impl Ledger {
 
     /// Keeps the nodes that a gang is to have in place of those that it leaves, while it is being stopped.
     fn keep_nodes_for_restart(&mut self, id: GangId) {
-        let stops = |record: &&GangRecord| matches!(&record.phase, Phase::Stopping { cause, .. } if cause.is_of_hardware());
-        let before = self.record(id).filter(stops).and_then(|record| record.placement.as_ref());
+        let restarts = |record: &&GangRecord| match &record.phase {
+            Phase::Stopping { stage: StopStage::Lingering, .. } => false,
+            Phase::Stopping { cause: StopCause::Failure { class: FailureClass::Node, .. }, .. } => {
+                self.retries(record, FailureClass::Node)
+            }
+            Phase::Stopping { cause, .. } => cause.is_of_hardware(),
+            _ => false,
+        };
+        let is_held = self.job(id.job).is_some_and(|job| job.turn.held_by.is_some());
+        let record = self.record(id).filter(|record| !is_held && restarts(record));
+        let before = record.and_then(|record| record.placement.as_ref());
         // Nodes that others have to leave first are spare nodes already.
         let to = before.and_then(|before| self.repaired(id, before)).filter(|to| to.victims.is_empty());
         self.keep_nodes(id, to.map_or_else(Vec::new, |to| to.moved_to));
@@ -80,7 +99,9 @@ impl Ledger {
             return;
         }
         for node in &before {
-            self.kept_nodes.remove(node);
+            if self.kept_nodes.get(node) == Some(&id) {
+                self.kept_nodes.remove(node);
+            }
         }
         self.kept_nodes.extend(now.iter().map(|node| (node.clone(), id)));
         self.note_kept(before.iter().chain(&now));
@@ -88,11 +109,19 @@ impl Ledger {
         self.note_end(id);
     }
 
-    /// Notes the nodes that are kept for a gang that was observed.
+    /// Notes the nodes that are kept for a gang that was observed, unless it does not stop, or another gang has one of them.
     pub(super) fn note_kept_nodes(&mut self, id: GangId) {
-        let nodes = self.record(id).map_or_else(Vec::new, |record| record.moves_to.clone());
-        self.kept_nodes.extend(nodes.iter().map(|node| (node.clone(), id)));
-        self.note_kept(nodes.iter());
+        let Some(record) = self.record_mut(id).filter(|record| !record.moves_to.is_empty()) else { return };
+        let moves = matches!(record.phase, Phase::Stopping { .. }) || record.was_on.is_some();
+        let nodes = std::mem::take(&mut record.moves_to);
+        if moves && !nodes.iter().any(|node| self.kept_nodes.contains_key(node)) {
+            self.keep_nodes(id, nodes);
+        }
+    }
+
+    /// A node changed: if it is kept for a gang, the gang may need another one.
+    pub(super) fn check_kept(&mut self, node: &NodeName) {
+        self.to_keep.extend(self.kept_nodes.get(node));
     }
 
     /// Whether a node is kept for a gang that is about to start there again.

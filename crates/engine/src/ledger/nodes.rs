@@ -82,6 +82,7 @@ impl Ledger {
     /// Adds a node, or replaces a node that differs.
     pub(super) fn put_node(&mut self, node: Node) {
         let name = node.name.clone();
+        self.check_kept(&name);
         let before = self.nodes.insert(name.clone(), node);
         let Some(node) = self.nodes.get(&name) else { return };
         let at = self.tree.index_of(&name).filter(|_| !self.stale);
@@ -154,6 +155,7 @@ impl Ledger {
             return;
         }
         self.noted.forget_notice(node);
+        self.check_kept(node);
         // Processes on the node are gone with it.
         let exit = Exit::failed(FailureClass::Node, "the node was removed");
         for (gang, ranks) in self.ranks_on(node, None) {

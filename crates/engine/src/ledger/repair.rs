@@ -103,6 +103,15 @@ impl Ledger {
         // Members that share a node stay together.
         let is_well = |slots: &[&Slot]| slots.iter().all(|slot| self.is_well(id, &gang, slot));
         let kept = by_node.iter().find(|(_, slots)| is_well(slots)).map(|(node, _)| *node);
+        // A small gang that loses all that it has is no reason to keep whole nodes free.
+        let has_all = |(node, slots): (&&NodeName, &Vec<&Slot>)| {
+            let devices = slots.iter().fold(DeviceMask::EMPTY, |all, slot| all.union(slot.devices));
+            self.nodes.get(*node).is_some_and(|node| node.machine.device_mask() == devices)
+                && !devices.is_empty()
+        };
+        if kept.is_none() && !by_node.iter().all(has_all) {
+            return None;
+        }
         let mut taken: BTreeSet<&NodeName> = by_node.keys().copied().collect();
         let mut moved: BTreeMap<&NodeName, &NodeName> = BTreeMap::new();
         let mut victims = BTreeSet::new();
@@ -127,7 +136,8 @@ impl Ledger {
                 && level >= self.tree.level_of_required(&gang);
         placement.level = self.tree.level_name(level);
         let moved_to: Vec<NodeName> = moved.values().map(|to| (*to).clone()).collect();
-        (is_as_near && !moved_to.is_empty()).then_some(Repaired { placement, moved_to, victims })
+        let is_allowed = is_as_near && self.is_in_a_pool_of(&gang, &placement);
+        (is_allowed && !moved_to.is_empty()).then_some(Repaired { placement, moved_to, victims })
     }
 
     /// Whether a member can start again where it was: its node and devices are well, and nobody else has them.

@@ -102,6 +102,8 @@ impl Ledger {
         };
         entry.job.turn.held_by = by.cloned();
         self.order_key_changed(job, by.is_some());
+        // Nobody knows when a gang of it starts again that is being stopped.
+        self.to_keep.extend(self.gangs_of(job));
     }
 
     pub(super) fn boost(&mut self, job: JobId, boost: Option<&Boost>, out: &mut Outcome) {

@@ -7,8 +7,8 @@
 use std::collections::BTreeSet;
 
 use phalanx_model::{
-    Change, Decision, FailureClass, GangId, Job, JobId, Leave, NodeName, Outcome, Phase, Plan, StopCause,
-    Timestamp,
+    Admin, Change, Decision, FailureClass, GangId, Job, JobId, Leave, NodeName, Outcome, Phase, Plan, Slot,
+    StopCause, Timestamp,
 };
 
 use super::Ledger;
@@ -192,8 +192,20 @@ impl Ledger {
             let phase = self.record(*gang).map(|record| &record.phase);
             matches!(phase, Some(Phase::Starting { .. } | Phase::Running { .. }))
         };
-        let leaving = alone.flat_map(|crew| crew.leaving).filter(stays);
+        let leaving = alone.flat_map(|crew| crew.leaving).filter(stays).filter(|gang| !self.may_stay(*gang));
         Plan { decisions: leaving.map(|gang| Decision::Leave { gang }).collect() }
+    }
+
+    /// Whether a replica leaves only because its hardware is closed to new gangs: without another replica it stays.
+    fn may_stay(&self, gang: GangId) -> bool {
+        let placement = self.record(gang).and_then(|record| record.placement.as_ref());
+        let mut slots = placement.iter().flat_map(|placement| &placement.slots);
+        let health = |slot: &Slot| {
+            let node = self.nodes.get(&slot.node).filter(|node| node.admin == Admin::Open)?;
+            Some((node.health.drains_any(slot.devices), node.health.closing(slot.devices).is_some()))
+        };
+        slots.clone().all(|slot| health(slot).is_some_and(|(drains, _)| !drains))
+            && slots.any(|slot| health(slot).is_some_and(|(_, is_closed)| is_closed))
     }
 
     /// Whether a replica starts, or may yet: no cycle has searched a placement for it, or gangs are preempted for it.
