@@ -124,8 +124,8 @@ check-tools:
 	  echo "  Fedora, RHEL:    dnf install gcc"; \
 	  echo "  macOS:           xcode-select --install"; exit 1; }
 
-# What real nodes consist of beside the kubelet, and a wall clock that a test can set. Tests say what is missing and are passed over, but not in CI.
-NODE_TOOLS := containerd runc containernetworking-plugins busybox-static iproute2 libfaketime
+# What real nodes consist of beside the kubelet, a wall clock that a test can set, and a router of requests. Tests say what is missing and are passed over, but not in CI.
+NODE_TOOLS := containerd runc containernetworking-plugins busybox-static iproute2 libfaketime haproxy
 node-tools:
 	@[ -z "$$CI" ] || dpkg --status $(NODE_TOOLS) >/dev/null 2>&1 || { \
 	  apt-get update --quiet=2 && \

@@ -13,6 +13,7 @@ mod conformance;
 mod declared;
 mod disk_full;
 mod elastic;
+mod endpoints;
 mod estimates;
 mod gang_start;
 mod health;

@@ -7,6 +7,7 @@ mod cluster;
 mod daemon;
 #[cfg(test)]
 mod deployed;
+mod endpoints;
 mod health;
 mod job;
 mod log;
@@ -31,6 +32,7 @@ pub(crate) use bill::Bill;
 pub(crate) use calendar::{Calendar, CalendarVerb, Drain, Nodes, Notice};
 pub(crate) use cluster::{Arena, Either, Kind, OfReach, Reach, Top, TopOf, World};
 pub(crate) use daemon::{Doctor, Up};
+pub(crate) use endpoints::Endpoints;
 pub(crate) use health::{Hardware, Health, HealthAct, HealthReportOf};
 pub(crate) use job::{Requeue, Resize, Scale, Update, Which};
 pub(crate) use log::Log;
@@ -139,6 +141,8 @@ pub(crate) enum Verb {
     Audit(Audit),
     /// Show what GPUs were for and what it cost, by queue, user, job, model, or time.
     Bill(Bill),
+    /// Show where the replicas of a service are reached, also as the file of a router.
+    Endpoints(Endpoints),
     /// Let a job wait until it is released; what runs goes on.
     Hold(OneJob),
     /// Let a held job go.

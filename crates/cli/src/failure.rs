@@ -50,6 +50,11 @@ impl Failure {
         Self::new("unavailable", UNAVAILABLE, message, hint)
     }
 
+    /// Whether the daemon does not answer, or cannot at the moment.
+    pub(crate) const fn is_unavailable(&self) -> bool {
+        self.exit == UNAVAILABLE || self.exit == NO_DAEMON
+    }
+
     pub(crate) fn forbidden(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new("forbidden", FORBIDDEN, message, hint)
     }

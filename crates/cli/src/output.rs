@@ -25,6 +25,12 @@ pub(crate) enum Format {
     Csv,
     /// Of `bill` alone: CSV with the columns of FOCUS 1.0.
     Focus,
+    /// Of `endpoints` alone: a backend of an HAProxy configuration.
+    Haproxy,
+    /// Of `endpoints` alone: a `DiscoveryResponse` with one `ClusterLoadAssignment`, as Envoy reads it from a file.
+    Envoy,
+    /// Of `endpoints` alone: targets of the file-based service discovery of Prometheus.
+    PrometheusSd,
     /// Of `topo import` alone.
     File(PathBuf),
 }
@@ -50,6 +56,16 @@ impl Format {
         match word {
             "csv" => Self::Csv,
             "focus" => Self::Focus,
+            other => Self::of(other),
+        }
+    }
+
+    /// A word of [`Self::WORDS`], or of the formats of `endpoints`.
+    pub(crate) fn of_endpoints(word: &str) -> Self {
+        match word {
+            "haproxy" => Self::Haproxy,
+            "envoy" => Self::Envoy,
+            "prometheus-sd" => Self::PrometheusSd,
             other => Self::of(other),
         }
     }

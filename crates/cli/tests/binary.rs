@@ -17,7 +17,7 @@ use nix::unistd::Pid;
 use page::same;
 use phalanx_account::State;
 use phalanx_local::protocol::{
-    Answer, BillBy, BillLine, BillView, ErrorCode, ErrorView, JobRef, JobView, Verb,
+    Answer, BillBy, BillLine, BillView, EndpointsView, ErrorCode, ErrorView, JobRef, JobView, Verb,
 };
 use phalanx_model::{Ending, FailureClass, JobId, Rejection, Snapshot};
 use serde_json::Value;
@@ -50,6 +50,13 @@ fn world(verb: &Verb) -> Vec<Answer> {
             vec![line(0, "zero"), line(1, "one"), Answer::End]
         }
         Verb::Nodes => vec![Answer::Nodes(views::nodes())],
+        Verb::Endpoints { job: JobRef::Name(name), .. } if name == "nope" => {
+            vec![Answer::Error(ErrorView::new(ErrorCode::NotFound, "job 8 (nope) has ended", "-"))]
+        }
+        Verb::Endpoints { job: JobRef::Id(JobId(8)), .. } => {
+            vec![Answer::Endpoints(endpoints_without_capacity())]
+        }
+        Verb::Endpoints { .. } => vec![Answer::Endpoints(views::endpoints())],
         Verb::Topology => vec![Answer::Topology(views::topology())],
         Verb::Queues => vec![Answer::Queues(views::queues())],
         Verb::Queue { .. } => vec![Answer::Queue(Box::new(views::queue()))],
@@ -131,6 +138,7 @@ fn every_answer_is_a_document() {
         ("audit", "Audit", "audit"),
         ("bill", "Bill", "bill"),
         ("health", "Health", "health"),
+        ("endpoints", "Endpoints", "endpoints chat --from gpu-2"),
         ("calendar", "Calendar", "calendar"),
         ("submit", "Submitted", "submit -- x"),
         ("dry-run", "DryRun", "submit --dry-run -- x"),
@@ -150,6 +158,15 @@ fn every_answer_is_a_document() {
     assert_eq!(topology["nodes"].as_array().unwrap().len(), 3);
     let one: Value = serde_json::from_str(&fake.run("topo show gpu-3 -o json").out).unwrap();
     assert_eq!(one["nodes"].as_array().unwrap().len(), 1);
+}
+
+/// [`views::endpoints`] if no replica reports a capacity.
+fn endpoints_without_capacity() -> EndpointsView {
+    let mut view = views::endpoints();
+    for one in &mut view.endpoints {
+        (one.capacity, one.weight) = (None, 256);
+    }
+    view
 }
 
 /// As `-o focus` asks for it.
@@ -186,6 +203,29 @@ fn a_bill_is_a_table_for_other_programs_too() {
         shown[1].contains(r#""by":["day","queue","user","job","model","state","spot","price"]"#),
         "{shown:?}"
     );
+}
+
+#[test]
+fn endpoints_are_files_of_routers_too() {
+    let fake = Fake::start(world);
+    for (name, words) in [
+        ("endpoints-haproxy.cfg", "endpoints 9 -o haproxy"),
+        ("endpoints-haproxy-without-capacity.cfg", "endpoints 8 -o haproxy"),
+        ("endpoints-envoy.json", "endpoints 9 -o envoy"),
+        ("endpoints-prometheus-sd.json", "endpoints 9 -o prometheus-sd"),
+    ] {
+        let Run { code, out, err } = fake.run(words);
+        assert_eq!((code, err.as_str()), (0, ""), "{words}");
+        same(name, &out);
+    }
+    assert_eq!(fake.run("endpoints 9 -o name").out, "10.0.0.2:8080\n[fd00::3]:8080\n");
+    for (words, code) in [
+        ("endpoints nope --into x -o haproxy", 66),
+        ("endpoints 9 --into x", 64),
+        ("endpoints 9 --then y", 64),
+    ] {
+        assert_eq!(fake.run(words).code, code, "{words}");
+    }
 }
 
 #[test]

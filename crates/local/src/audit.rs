@@ -53,6 +53,7 @@ impl Act {
             | Verb::DryRun { .. }
             | Verb::List { .. }
             | Verb::Get { .. }
+            | Verb::Endpoints { .. }
             | Verb::Why { .. }
             | Verb::Logs { .. }
             | Verb::Follow { .. }

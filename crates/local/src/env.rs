@@ -11,6 +11,7 @@ use phalanx_model::{
     Placement, Port, Program, Slot,
 };
 
+use crate::endpoints;
 use crate::progress;
 
 /// One attempt of a gang, as its members see it.
@@ -126,6 +127,9 @@ impl Attempt<'_> {
             set(env, "PHALANX_PROGRESS", self.dir.join(progress::file_of(rank)).display());
         }
         set(env, "PHALANX_CHECKPOINT_EVERY", self.dir.join(progress::CHECKPOINT_EVERY).display());
+        if rank == 0 && self.job.turn.service.is_some() {
+            set(env, "PHALANX_ENDPOINT", self.dir.join(endpoints::FILE).display());
+        }
         set(env, "PHALANX_STATE", self.state.display());
         if let Some(dir) = &program.checkpoint_dir {
             set(env, "PHALANX_CKPT_DIR", dir);

@@ -13,6 +13,7 @@ use phalanx_model::{GangId, Job, JobId, MemberId, Node, NodeName, Owner, Placeme
 use phalanx_node::{IsolationChoice, MemberSpec, Secret, THIS_PROGRAM};
 
 use crate::Paths;
+use crate::endpoints;
 use crate::env::{Attempt, CHECKPOINTED, launcher};
 use crate::limits::Limits;
 use crate::progress;
@@ -52,6 +53,9 @@ pub(crate) fn prepare(paths: &Paths, start: &Start, nodes: &BTreeMap<NodeName, N
         make_touchable(&dir.join(progress::file_of(rank)), &start.job.owner)?;
     }
     fs::OpenOptions::new().append(true).create(true).open(dir.join(progress::CHECKPOINT_EVERY))?;
+    if start.job.turn.service.is_some() {
+        make_touchable(&dir.join(endpoints::FILE), &start.job.owner)?;
+    }
     fs::write(dir.join("hostfile"), attempt.hostfile())?;
     fs::write(dir.join("rankfile"), attempt.rankfile())?;
     fs::write(dir.join("topology.json"), attempt.topology().to_string())?;

@@ -13,13 +13,9 @@ mod line;
 mod pace;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::OpenOptions;
-use std::io::{self, Read as _, Seek as _, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use nix::fcntl::OFlag;
 use phalanx_model::show::span;
 use phalanx_model::{GangId, GangRecord, Job, JobId, NodeName, Phase, Timestamp};
 use phalanx_node::file;
@@ -28,9 +24,10 @@ use phalanx_shell::Engine;
 use crate::clock::written_at;
 use crate::daemon::Daemon;
 use crate::protocol::{CheckpointView, EventView, JobView, ProgressView};
+use crate::rank_file::tail;
 
 use interval::NodeLosses;
-use line::{Line, TAIL_BYTES};
+use line::Line;
 use pace::{Change, Pace};
 
 /// The progress file of a rank, in the folder of the attempt.
@@ -263,18 +260,6 @@ fn devices_per_node(engine: &Engine) -> u64 {
     (devices / nodes.max(1)).max(1)
 }
 
-/// The end of a file. If the rank runs as the daemon's user, it can replace the file by a FIFO or a link: neither is waited for
-/// nor followed.
-fn tail(path: &Path) -> io::Result<String> {
-    let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW;
-    let mut file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
-    let mut bytes = Vec::new();
-    file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
 const STALLED: &str = "stalled";
 
 /// Writes a change to the log and to the history of the job, and notifies the owner of a stall.
@@ -317,7 +302,7 @@ fn event(change: &Change, nodes: &[NodeName]) -> (&'static str, String) {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::fs::{self, OpenOptions};
     use std::time::{Duration, SystemTime};
 
     use super::*;

@@ -8,6 +8,7 @@ mod asks;
 mod audit;
 mod bill;
 mod cluster;
+mod endpoints;
 mod filter;
 mod health;
 mod progress;
@@ -31,6 +32,7 @@ pub use cluster::{
     HeldView, NodeView, NodesView, QueueDetailView, QueueView, TopologyView, WaitingView, WindowKind,
     WindowView,
 };
+pub use endpoints::{EndpointState, EndpointView, EndpointsView};
 pub use filter::JobFilter;
 pub use health::{HealthFinding, HealthReport, HealthView, SampleView, hardware};
 pub use progress::{CheckpointView, ProgressView, StragglerView};
@@ -147,6 +149,12 @@ pub enum Verb {
         job: JobRef,
         replicas: Option<u32>,
     },
+    /// Where the replicas of a service are reached; with the distances from a node if one is given.
+    Endpoints {
+        job: JobRef,
+        #[serde(default)]
+        from: Option<NodeName>,
+    },
     /// Another size for a job's elastic gangs, in members, from their next boundary on; `None`: they grow by themselves.
     Resize {
         job: JobRef,
@@ -256,6 +264,7 @@ pub enum Answer {
         what: String,
         detail: String,
     },
+    Endpoints(EndpointsView),
     Nodes(NodesView),
     Topology(TopologyView),
     /// Parents before their children.

@@ -22,6 +22,7 @@ use phalanx_shell::{Engine, PumpError};
 
 use crate::audit::{self, Act};
 use crate::daemon::Daemon;
+use crate::endpoints::endpoints;
 use crate::launch;
 use crate::logs::{self, Buffer, Follower};
 use crate::protocol::{
@@ -65,7 +66,7 @@ impl From<PumpError> for Failure {
     }
 }
 
-fn refuse(code: ErrorCode, message: impl Into<String>, hint: impl Into<String>) -> Failure {
+pub(crate) fn refuse(code: ErrorCode, message: impl Into<String>, hint: impl Into<String>) -> Failure {
     Failure::Told(ErrorView::new(code, message, hint))
 }
 
@@ -130,6 +131,7 @@ fn carry_out(daemon: &Arc<Daemon>, peer: &Peer, verb: Verb, reply: &mut Reply) -
         Verb::Update { job, update } => turn::update(daemon, peer, &job, update)?,
         Verb::Requeue { job, hold } => turn::requeue(daemon, peer, &job, hold)?,
         Verb::Scale { job, replicas } => turn::scale(daemon, peer, &job, replicas)?,
+        Verb::Endpoints { job, from } => endpoints(daemon, peer, &job, from)?,
         Verb::Resize { job, size } => turn::resize(daemon, peer, &job, size)?,
         Verb::Tell { job, gang, news } => tell::tell(daemon, peer, &job, gang, news)?,
         Verb::Audit { filter, limit } => nodes::audit(daemon, peer, &filter, limit)?,
@@ -398,7 +400,7 @@ fn resolve(engine: &Engine, wanted: &JobRef, uid: u32) -> Option<JobId> {
     }
 }
 
-fn may_read(peer: &Peer, job: &JobView) -> bool {
+pub(crate) fn may_read(peer: &Peer, job: &JobView) -> bool {
     peer.is_operator || peer.owner.uid == job.uid
 }
 

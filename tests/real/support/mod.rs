@@ -4,7 +4,7 @@ mod bench;
 mod jobs;
 mod processes;
 
-pub(crate) use bench::{Bench, NODE_OF_8, TWO_NODES_OF_8};
+pub(crate) use bench::{Bench, NODE_OF_8, TWO_NODES_OF_8, exe};
 pub(crate) use jobs::{TRAINER_EVERY, env, gang, refused, retry, shell, trainer};
 pub(crate) use processes::signal;
 

@@ -105,6 +105,8 @@ fn get() {
 fn nodes_and_queues() {
     same("nodes", &nodes::list(&page(), &views::nodes()));
     same("nodes-wide", &nodes::list(&wide(), &views::nodes()));
+    same("endpoints", &endpoints::page(&page(), &views::endpoints()));
+    same("endpoints-80", &endpoints::page(&narrow(), &views::endpoints()));
     same("health", &health::page(&page(), &views::health(), false));
     same("health-80", &health::page(&narrow(), &views::health(), false));
     same("health-one", &health::page(&page(), &views::health_of_one(), true));

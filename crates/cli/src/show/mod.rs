@@ -6,6 +6,7 @@ pub(crate) mod audit;
 pub(crate) mod bill;
 pub(crate) mod calendar;
 pub(crate) mod dry_run;
+pub(crate) mod endpoints;
 pub(crate) mod fit;
 pub(crate) mod health;
 pub(crate) mod history;

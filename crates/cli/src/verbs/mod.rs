@@ -5,6 +5,7 @@ mod calendar;
 mod cluster;
 mod daemon;
 mod doctor;
+mod endpoints;
 mod follow;
 mod health;
 mod jobs;
@@ -117,6 +118,7 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
         Verb::History(history) => policy::history(&session, &history),
         Verb::Audit(asked) => policy::audit(&session, &asked),
         Verb::Bill(asked) => bill::bill(&session, &asked),
+        Verb::Endpoints(asked) => endpoints::endpoints(&session, &asked),
         Verb::Hold(one) => session.done(Ask::Hold { job: JobRef::parse(&one.job) }),
         Verb::Release(one) => session.done(Ask::Release { job: JobRef::parse(&one.job) }),
         Verb::Boost(boost) => policy::boost(&session, &boost),

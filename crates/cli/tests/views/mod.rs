@@ -255,6 +255,51 @@ fn held(job: u64, name: &str, range: std::ops::Range<u32>) -> HeldView {
     HeldView { job: JobId(job), name: name.to_owned(), devices: devices(range) }
 }
 
+/// Three replicas of a service, of which two take requests, as seen from `gpu-2`.
+pub fn endpoints() -> EndpointsView {
+    let domain = |name: &str| DomainName::new(name).unwrap();
+    let one = |replica, of: &str, leaf: &str, distance| EndpointView {
+        replica,
+        attempt: 1,
+        state: EndpointState::Ready,
+        node: node(of),
+        path: vec![domain("main"), domain(leaf)],
+        devices: devices(0..2),
+        address: "10.0.0.2".to_owned(),
+        port: Some(8_080),
+        load: Some(3),
+        capacity: Some(16),
+        weight: 256,
+        distance: Some(distance),
+        reported_at: Some(ago(4)),
+        unread: None,
+    };
+    let near = one(1, "gpu-2", "leaf-1", 0);
+    let far = EndpointView {
+        address: "fd00::3".to_owned(),
+        load: None,
+        capacity: Some(4),
+        weight: 64,
+        ..one(2, "gpu-3", "leaf-2", 2)
+    };
+    let unread = Some("it has no port=NUMBER: \"8080\"".to_owned());
+    let not_ready = EndpointView {
+        state: EndpointState::NotReady,
+        port: None,
+        load: None,
+        capacity: None,
+        unread,
+        ..one(0, "gpu-3", "leaf-2", 2)
+    };
+    EndpointsView {
+        job: JobId(9),
+        name: "chat".to_owned(),
+        levels: vec![level("cluster"), level("leaf")],
+        endpoints: vec![near, not_ready, far],
+        from: Some(node("gpu-2")),
+    }
+}
+
 pub fn nodes() -> NodesView {
     let gpu = |name: &str, free: DeviceMask, held: Vec<HeldView>| NodeView {
         name: node(name),

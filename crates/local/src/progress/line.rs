@@ -2,10 +2,7 @@
 
 use phalanx_spec::quantity::parse_duration_ns;
 
-/// Only this much of the end of a file is read.
-pub(super) const TAIL_BYTES: u64 = 4_096;
-/// Characters shown of a line that cannot be parsed.
-const SHOWN_MAX: usize = 80;
+use crate::rank_file;
 
 /// The progress of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,18 +22,14 @@ impl Line {
     /// # Errors
     /// If the line has no step, or a value that cannot be parsed.
     pub(super) fn last(text: &str) -> Result<Option<Self>, String> {
-        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-        let Some(line) = whole.rsplit('\n').map(str::trim).find(|line| !line.is_empty()) else {
-            return Ok(None);
-        };
-        let read = Self::read(line);
-        read.map(Some).map_err(|why| format!("{why}: {:?}", line.chars().take(SHOWN_MAX).collect::<String>()))
+        let Some(line) = rank_file::last_line(text) else { return Ok(None) };
+        Self::read(line).map(Some).map_err(|why| rank_file::unread(&why, line))
     }
 
     /// Ignores unknown words.
     fn read(line: &str) -> Result<Self, String> {
         let (mut step, mut of, mut work_us, mut saved_ms) = (None, None, None, None);
-        for (key, value) in line.split_whitespace().filter_map(|word| word.split_once('=')) {
+        for (key, value) in rank_file::words(line) {
             let number = || value.parse::<u64>().map_err(|_| format!("{key} is no whole number"));
             let ns = || parse_duration_ns(value).map_err(|error| format!("{key}: {error}"));
             match key {
