@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use phalanx_local::protocol::{Answer, EndpointState, EndpointsView, ErrorCode, JobRef, Verb};
@@ -87,6 +88,7 @@ impl Drop for Ended {
 fn ask(socket: &Path, path: &str) -> String {
     let mut answer = String::new();
     let asked = UnixStream::connect(socket).and_then(|mut stream| {
+        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
         write!(stream, "GET {path} HTTP/1.0\r\n\r\n")?;
         stream.read_to_string(&mut answer)
     });

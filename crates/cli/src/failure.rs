@@ -50,9 +50,9 @@ impl Failure {
         Self::new("unavailable", UNAVAILABLE, message, hint)
     }
 
-    /// Whether the daemon does not answer, or cannot at the moment.
-    pub(crate) const fn is_unavailable(&self) -> bool {
-        self.exit == UNAVAILABLE || self.exit == NO_DAEMON
+    /// Whether the daemon knows no such job or node.
+    pub(crate) const fn is_not_found(&self) -> bool {
+        self.exit == NOT_FOUND
     }
 
     pub(crate) fn forbidden(message: impl Into<String>, hint: impl Into<String>) -> Self {

@@ -396,7 +396,29 @@ fn a_replica_stays_on_degraded_hardware_while_no_other_can_replace_it() {
     watched.step(&[degraded("n-0")]);
     watched.advance(HOUR_MS);
     assert_eq!(watched.phase(1), "running");
+    // A cordon keeps new gangs away, and makes none leave.
+    watched.step(&[Input::NodeCordoned { node: NodeName::new("n-0").unwrap() }]);
+    watched.advance(HOUR_MS);
+    assert_eq!(watched.phase(1), "running");
     // What drains does not let it stay.
     watched.step(&[grade("n-0", DeviceMask::one(2), Grade::DrainNow)]);
+    assert_eq!(watched.phase(1), "stopping");
+}
+
+/// In a large cluster a change of one node alone is no reason for a cycle.
+#[test]
+fn a_replica_that_stayed_leaves_a_node_of_a_large_cluster_once_it_is_drained() {
+    let named = |name: String| node(&name).path(["cluster", "r"]).gpus(4).nvswitch().build();
+    let mut all: Vec<_> = (0..300).map(|at| named(format!("n-{at:03}"))).collect();
+    for other in &mut all[1..] {
+        other.foreign = other.machine.device_mask();
+    }
+    let mut watched = Watched::with_nodes(&levels(&["cluster", "rack"]), &all);
+    watched.submit(job(1, gang(1).devices(4)).class("serving").service(1, 1).restarts().surge(1));
+    watched.run(1);
+    watched.step(&[degraded("n-000")]);
+    watched.advance(HOUR_MS);
+    assert_eq!(watched.phase(1), "running");
+    watched.step(&[grade("n-000", DeviceMask::one(2), Grade::DrainNow)]);
     assert_eq!(watched.phase(1), "stopping");
 }

@@ -1,9 +1,10 @@
 //! Endpoints of services. Rank 0 of a replica writes its port to the file that `PHALANX_ENDPOINT` names, and the daemon reads
 //! the files of a service when a client asks for its endpoints.
 
+use std::io;
 use std::path::Path;
 
-use phalanx_model::{DomainName, GangRecord, JobId, NodeName, Phase, Timestamp};
+use phalanx_model::{DomainName, GangId, GangRecord, JobId, NodeName, Phase, Timestamp};
 use phalanx_shell::Engine;
 
 use crate::clock::written_at;
@@ -36,7 +37,8 @@ impl Line {
                     let of_text = value.parse::<u16>().ok().filter(|port| *port > 0);
                     port = Some(of_text.ok_or("port is no number from 1 to 65535")?);
                 }
-                "load" => load = Some(number()?),
+                // It is shown, and decides nothing.
+                "load" => load = value.parse().ok(),
                 "capacity" => capacity = Some(number()?).filter(|most| *most > 0),
                 _ => {}
             }
@@ -46,7 +48,11 @@ impl Line {
 
     /// The last whole line of a file; `None` if the replica reported nothing, or withdrew its port by an empty file.
     fn of_file(path: &Path) -> Result<Option<Self>, String> {
-        let text = tail(path).map_err(|error| error.to_string())?;
+        let text = match tail(path) {
+            // A version that knew no endpoints started the replica.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            text => text.map_err(|error| error.to_string())?,
+        };
         last_line(&text).map(|line| Self::read(line).map_err(|why| unread(&why, line))).transpose()
     }
 }
@@ -120,7 +126,7 @@ fn replicas(engine: &Engine, job: JobId, from: Option<&NodeName>) -> Option<Vec<
         Some(name) => Some(engine.node(name)?),
         None => None,
     };
-    let records = engine.jobs().find(|(of, _)| of.id == job).map_or(&[][..], |(_, records)| records);
+    let gangs: Vec<GangId> = engine.job(job).map_or_else(Vec::new, |job| job.gang_ids().collect());
     let endpoint = |record: &GangRecord| {
         let state = match record.phase {
             Phase::Running { .. } => EndpointState::Ready,
@@ -150,7 +156,7 @@ fn replicas(engine: &Engine, job: JobId, from: Option<&NodeName>) -> Option<Vec<
             unread: None,
         })
     };
-    Some(records.iter().filter_map(endpoint).collect())
+    Some(gangs.into_iter().filter_map(|gang| endpoint(engine.gang(gang)?)).collect())
 }
 
 /// Levels from a node up to the smallest domain that both nodes are in.
@@ -173,7 +179,8 @@ mod tests {
             ("load=3", Err("it has no port=NUMBER")),
             ("port=0", Err("port is no number from 1 to 65535")),
             ("port=65536", Err("port is no number from 1 to 65535")),
-            ("port=80 load=-1", Err("load is no whole number")),
+            ("port=80 load=2.5", Ok(line(80, None, None))),
+            ("port=80 capacity=-1", Err("capacity is no whole number")),
         ] {
             assert_eq!(Line::read(text), read.map_err(str::to_owned), "{text}");
         }
@@ -192,7 +199,9 @@ mod tests {
         assert_eq!(read(""), Ok(None));
         assert_eq!(read("8080\n"), Err("it has no port=NUMBER: \"8080\"".to_owned()));
         std::fs::remove_file(&path).unwrap();
-        assert!(Line::of_file(&path).is_err());
+        assert_eq!(Line::of_file(&path), Ok(None));
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(Line::of_file(&path).is_err(), "nobody waits for it");
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub fn replace(path: &Path, text: &str) -> io::Result<()> {
 /// # Errors
 /// When the folder is not there, or does not take the file.
 pub fn write(path: &Path, bytes: &[u8], mode: u32, owner: Option<&Owner>) -> io::Result<()> {
-    let next = path.with_extension("next");
+    let next = path.with_added_extension("next");
     // A crash may have left one, of another mode or owner.
     match fs::remove_file(&next) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
@@ -34,7 +34,12 @@ pub fn write(path: &Path, bytes: &[u8], mode: u32, owner: Option<&Owner>) -> io:
     }
     file.sync_all()?;
     fs::rename(next, path)?;
-    path.parent().map_or(Ok(()), sync_dir)
+    sync_dir(folder_of(path))
+}
+
+/// The folder of a file, which of a mere name is the present one.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
 }
 
 /// Makes the names in a folder durable: a new file is only safe once its folder is, too.
@@ -50,6 +55,14 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    /// `File::open("")` finds nothing: a file in the present folder was written, and then reported as an error.
+    #[test]
+    fn the_folder_of_a_mere_name_is_the_present_one() {
+        for (path, folder) in [("a", "."), ("./a", "."), ("b/a", "b"), ("/a", "/")] {
+            assert_eq!(folder_of(Path::new(path)), Path::new(folder), "{path}");
+        }
+    }
 
     #[test]
     fn a_file_is_replaced_whole_and_what_a_crash_left_is_no_obstacle() {

@@ -165,8 +165,8 @@ impl Ledger {
             self.adopt_service(gang);
             self.count_members(gang);
             self.retime(gang);
-            self.note_end(gang);
             self.note_kept_nodes(gang);
+            self.note_end(gang);
             if let Some(placement) = self.held(gang) {
                 self.take(gang, &placement);
                 continue;

@@ -202,7 +202,9 @@ impl Ledger {
 
     /// Begins to stop a running gang whose work is saved: it needs no signal ahead.
     pub(super) fn stop_saved(&mut self, gang: GangId, cause: StopCause, out: &mut Outcome) {
-        let Some(attempt) = self.record(gang).map(|record| record.attempt) else { return };
+        let known = self.record(gang).map(|record| (record.attempt, record.phase.clone()));
+        let Some((attempt, Phase::Running { since })) = known else { return };
+        self.forget_failures(gang, since);
         out.changes.push(Change::GangStopping { gang, attempt, cause: cause.clone() });
         self.stop_harder(gang, cause, StopStage::Advised, out);
     }

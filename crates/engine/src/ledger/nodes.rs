@@ -82,8 +82,11 @@ impl Ledger {
     /// Adds a node, or replaces a node that differs.
     pub(super) fn put_node(&mut self, node: Node) {
         let name = node.name.clone();
-        self.check_kept(&name);
         let before = self.nodes.insert(name.clone(), node);
+        let takes = |node: &Node| (node.is_open(), node.usable_devices());
+        if before.as_ref().map(takes) != self.nodes.get(&name).map(takes) {
+            self.check_kept(&name);
+        }
         let Some(node) = self.nodes.get(&name) else { return };
         let at = self.tree.index_of(&name).filter(|_| !self.stale);
         match (before, at) {

@@ -34,6 +34,8 @@ impl Ledger {
             return self.leave_now(gang, leave, out);
         }
         let leave = Leave { until, ..known.clone().unwrap_or(leave) };
+        // What kept it there until a replacement runs may be over.
+        self.replan = true;
         if known.as_ref() == Some(&leave) {
             return;
         }
@@ -43,7 +45,6 @@ impl Ledger {
         self.note_leaving(gang);
         self.retime(gang);
         self.relist_replicas(gang.job);
-        self.replan = true;
         out.changes.push(Change::ReplicaLeaves { gang, leave });
     }
 
@@ -201,7 +202,7 @@ impl Ledger {
         let placement = self.record(gang).and_then(|record| record.placement.as_ref());
         let mut slots = placement.iter().flat_map(|placement| &placement.slots);
         let health = |slot: &Slot| {
-            let node = self.nodes.get(&slot.node).filter(|node| node.admin == Admin::Open)?;
+            let node = self.nodes.get(&slot.node).filter(|node| node.admin != Admin::Draining)?;
             Some((node.health.drains_any(slot.devices), node.health.closing(slot.devices).is_some()))
         };
         slots.clone().all(|slot| health(slot).is_some_and(|(drains, _)| !drains))
