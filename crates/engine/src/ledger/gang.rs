@@ -172,6 +172,9 @@ impl Ledger {
     pub(super) fn begin_stop(&mut self, gang: GangId, cause: StopCause, out: &mut Outcome) {
         let Some(record) = self.record(gang) else { return };
         let (attempt, phase) = (record.attempt, record.phase.clone());
+        if cause.is_of_hardware() {
+            self.to_keep.insert(gang);
+        }
         match phase {
             Phase::Finished { .. } => {}
             Phase::Pending { .. } => self.close(gang, cause, out),
@@ -187,14 +190,12 @@ impl Ledger {
                 // None of the user's processes runs, or it has only just started: no advice, and no grace to save work.
                 out.changes.push(Change::GangStopping { gang, attempt, cause: cause.clone() });
                 self.stop_harder(gang, cause, StopStage::Terminated, out);
-                self.to_keep.insert(gang);
                 self.close_if_all_exited(gang, out);
             }
             Phase::Running { since } => {
                 self.forget_failures(gang, since);
                 out.changes.push(Change::GangStopping { gang, attempt, cause: cause.clone() });
                 self.stop_running(gang, cause, out);
-                self.to_keep.insert(gang);
                 self.close_if_all_exited(gang, out);
             }
         }
@@ -205,6 +206,7 @@ impl Ledger {
         let known = self.record(gang).map(|record| (record.attempt, record.phase.clone()));
         let Some((attempt, Phase::Running { since })) = known else { return };
         self.forget_failures(gang, since);
+        self.to_keep.insert(gang);
         out.changes.push(Change::GangStopping { gang, attempt, cause: cause.clone() });
         self.stop_harder(gang, cause, StopStage::Advised, out);
     }

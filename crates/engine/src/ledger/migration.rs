@@ -3,8 +3,8 @@
 //! moves right after a checkpoint, if that costs less than what it is likely to lose by staying.
 
 use phalanx_model::{
-    FailureClass, GangId, GangRecord, MemberRecord, MemberState, Migration, NodeName, Outcome, Phase,
-    PreemptMode, StopCause, StopStage, show,
+    FailureClass, GangId, MemberRecord, MemberState, Migration, NodeName, Outcome, Phase, PreemptMode,
+    StopCause, StopStage, show,
 };
 
 use super::Ledger;
@@ -19,7 +19,7 @@ impl Ledger {
                 let cause = StopCause::Displaced { class: FailureClass::Node, detail, until: None };
                 self.stop_saved(gang, cause, out);
                 // Before the next one looks for nodes.
-                self.keep_nodes_for_restart(gang);
+                self.keep_nodes_for_stops();
             }
         }
     }
@@ -27,9 +27,17 @@ impl Ledger {
     /// Keeps nodes for all gangs that were told to stop for their hardware since the last call. No gang is left over for the
     /// next step, in which an engine that was rebuilt meanwhile would not know of it.
     pub(crate) fn keep_nodes_for_stops(&mut self) {
-        for gang in std::mem::take(&mut self.to_keep) {
-            if !self.sync.any() {
-                self.keep_nodes_for_restart(gang);
+        let stopped = std::mem::take(&mut self.to_keep);
+        if self.sync.any() {
+            return;
+        }
+        let mut vacant = None;
+        for gang in stopped {
+            if self.restarts(gang) {
+                let vacant = vacant.get_or_insert_with(|| self.vacant_nodes());
+                self.keep_nodes_for_restart(gang, vacant);
+            } else {
+                self.keep_nodes(gang, Vec::new());
             }
         }
     }
@@ -59,7 +67,8 @@ impl Ledger {
         let unsaved_ms = self.now.since(record.checkpointed_at.unwrap_or(since));
         let cost_ms = migration.cost_ms(unsaved_ms);
         let loss_ms = migration.loss_by_staying_ms(left_ms, record.saves_every_ms?);
-        let is_made_ready = || self.repaired(id, placement).is_some_and(|to| to.victims.is_empty());
+        let to = || self.repaired(id, placement, &self.vacant_nodes());
+        let is_made_ready = || to().is_some_and(|to| to.victims.is_empty());
         if !(migration.is_unconditional || loss_ms > cost_ms) || !is_made_ready() {
             return None;
         }
@@ -72,21 +81,26 @@ impl Ledger {
         })
     }
 
-    /// Keeps the nodes that a gang is to have in place of those that it leaves, while it is being stopped.
-    fn keep_nodes_for_restart(&mut self, id: GangId) {
-        let restarts = |record: &&GangRecord| match &record.phase {
-            Phase::Stopping { stage: StopStage::Lingering, .. } => false,
-            Phase::Stopping { cause: StopCause::Failure { class: FailureClass::Node, .. }, .. } => {
-                self.retries(record, FailureClass::Node)
+    /// Whether a gang is being stopped for its hardware, and starts again as soon as it has stopped.
+    fn restarts(&self, id: GangId) -> bool {
+        let Some((job, record)) = self.job(id.job).zip(self.record(id)) else { return false };
+        job.turn.held_by.is_none()
+            && match &record.phase {
+                Phase::Stopping { stage: StopStage::Lingering, .. } => false,
+                Phase::Stopping { cause: StopCause::Failure { class: FailureClass::Node, .. }, .. } => {
+                    self.retries(record, FailureClass::Node)
+                }
+                Phase::Stopping { cause, .. } => cause.is_of_hardware(),
+                _ => false,
             }
-            Phase::Stopping { cause, .. } => cause.is_of_hardware(),
-            _ => false,
-        };
-        let is_held = self.job(id.job).is_some_and(|job| job.turn.held_by.is_some());
-        let record = self.record(id).filter(|record| !is_held && restarts(record));
-        let before = record.and_then(|record| record.placement.as_ref());
+    }
+
+    /// Keeps the nodes that a gang is to have in place of those that it leaves, while it is being stopped.
+    fn keep_nodes_for_restart(&mut self, id: GangId, vacant: &[u32]) {
+        let before = self.record(id).and_then(|record| record.placement.as_ref());
         // Nodes that others have to leave first are spare nodes already.
-        let to = before.and_then(|before| self.repaired(id, before)).filter(|to| to.victims.is_empty());
+        let to =
+            before.and_then(|before| self.repaired(id, before, vacant)).filter(|to| to.victims.is_empty());
         self.keep_nodes(id, to.map_or_else(Vec::new, |to| to.moved_to));
     }
 

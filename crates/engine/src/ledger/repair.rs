@@ -2,7 +2,6 @@
 //! the others get equal nodes near by, spare nodes included. The places are reserved for it before anybody else can take
 //! them. Without such nodes it waits, and is placed like any other gang.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
@@ -39,7 +38,9 @@ impl Ledger {
         if self.sync.any() {
             return;
         }
-        for id in std::mem::take(&mut self.to_repair) {
+        let due = std::mem::take(&mut self.to_repair);
+        let vacant = if due.is_empty() { Vec::new() } else { self.vacant_nodes() };
+        for id in due {
             let is_lost = |record: &GangRecord| record.is_pending() && record.was_on.is_some();
             if !self.record(id).is_some_and(is_lost) {
                 continue;
@@ -52,7 +53,9 @@ impl Ledger {
             }
             let before = self.record_mut(id).and_then(|record| record.was_on.take());
             let is_free = self.record(id).is_some_and(|record| record.reserved.is_none());
-            if let Some(repaired) = before.filter(|_| is_free).and_then(|before| self.repaired(id, &before)) {
+            if let Some(repaired) =
+                before.filter(|_| is_free).and_then(|before| self.repaired(id, &before, &vacant))
+            {
                 self.reserve_repaired(id, repaired, out);
             }
             self.keep_nodes(id, Vec::new());
@@ -83,8 +86,9 @@ impl Ledger {
         }
     }
 
-    /// What a gang was on, or still is, with equal nodes in place of those that it cannot have again.
-    pub(super) fn repaired(&self, id: GangId, before: &Placement) -> Option<Repaired> {
+    /// What a gang was on, or still is, with equal nodes in place of those that it cannot have again, among nodes that are
+    /// [vacant](Self::vacant_nodes).
+    pub(super) fn repaired(&self, id: GangId, before: &Placement, vacant: &[u32]) -> Option<Repaired> {
         let (entry, gang, record) = (self.jobs.get(&id.job)?, self.gang(id)?, self.record(id)?);
         let is_pinned = record.checkpointed_at.is_some() && entry.job.policy.preempt.is_pinned;
         // What lies on a torus is a box of it, whose chips are not exchanged one by one.
@@ -118,7 +122,7 @@ impl Ledger {
         for (node, slots) in by_node.iter().filter(|(_, slots)| !is_well(slots)) {
             // A node that was removed was like those that are left.
             let pattern = self.tree.index_of(node).or_else(|| self.tree.index_of(kept?))?;
-            let (to, leaving) = self.equal_node(id, &gang, pattern, slots, &taken)?;
+            let (to, leaving) = self.equal_node((id, &gang), pattern, slots, &taken, vacant)?;
             taken.insert(to);
             moved.insert(node, to);
             victims.extend(leaving);
@@ -171,11 +175,11 @@ impl Ledger {
     /// equally near ones, first those that are kept for the gang, then those that are free, and spare nodes last.
     fn equal_node(
         &self,
-        id: GangId,
-        gang: &Gang,
+        (id, gang): (GangId, &Gang),
         pattern: usize,
         slots: &[&Slot],
         taken: &BTreeSet<&NodeName>,
+        vacant: &[u32],
     ) -> Option<(&NodeName, Vec<GangId>)> {
         let (lost, tree) = (&self.tree.nodes[pattern], &self.tree);
         let may_hold = |like: &TreeNode, slot: &Slot| {
@@ -192,22 +196,44 @@ impl Ledger {
                 && like.total.cpu_milli >= lost.total.cpu_milli
                 && like.total.memory_bytes >= lost.total.memory_bytes
         };
-        let found = (0..tree.nodes.len()).filter_map(|at| {
+        let found = |at: &u32| {
+            let (index, at) = (*at, *at as usize);
             let like = tree.nodes.get(at).filter(|like| is_equal(like) && !taken.contains(&like.name))?;
             let node = self.nodes.get(&like.name)?;
             let is_sound = node.is_open() && node.usable_devices() == like.total.devices;
-            let is_not_for_it = self.is_kept_for_another(&like.name, id)
-                || self.is_barred_by_window(id, u32::try_from(at).ok()?);
+            let is_not_for_it =
+                self.is_kept_for_another(&like.name, id) || self.is_barred_by_window(id, index);
             if !is_sound || is_not_for_it || !slots.iter().all(|slot| may_hold(like, slot)) {
                 return None;
             }
             let leaving = self.leaving_from(at)?;
-            let far = Reverse(self.common_levels(pattern, at));
             let is_kept = self.kept_nodes.contains_key(&like.name);
-            let rank = (far, !is_kept, !leaving.is_empty(), node.spare != Spare::No, at);
-            Some((rank, (&like.name, leaving)))
+            Some(((!is_kept, !leaving.is_empty(), node.spare != Spare::No, at), (&like.name, leaving)))
+        };
+        // From the innermost domain outwards, and at last everywhere.
+        let levels = (0..tree.depth()).rev();
+        let domains = levels.filter_map(|level| {
+            Some(tree.domains.get(level)?.get(tree.domain_of(pattern, level))?.nodes.clone())
         });
-        found.min_by_key(|(order, _)| *order).map(|(_, found)| found)
+        let mut ranges = domains.chain(std::iter::once(0..tree.nodes.len()));
+        ranges.find_map(|range| {
+            let before = |end: usize| vacant.partition_point(|at| (*at as usize) < end);
+            let inside = vacant.get(before(range.start)..before(range.end))?;
+            inside.iter().filter_map(found).min_by_key(|(order, _)| *order).map(|(_, found)| found)
+        })
+    }
+
+    /// The nodes, by their place in the tree, on which no gang holds anything, and those that may be filled until they are
+    /// needed. In order.
+    pub(super) fn vacant_nodes(&self) -> Vec<u32> {
+        let is_filled = self.queues.settings().spares.as_ref().is_some_and(|spares| spares.is_filled);
+        let mut held = self.on_nodes.iter().map(|(node, _)| *node).peekable();
+        let mut is_vacant = |(at, of): &(u32, &TreeNode)| {
+            while held.next_if(|node| node < at).is_some() {}
+            let is_held = held.peek() == Some(at);
+            !is_held || is_filled && self.nodes.get(&of.name).is_some_and(|node| node.spare == Spare::Filled)
+        };
+        (0..).zip(&self.tree.nodes).filter(|node| is_vacant(node)).map(|(at, _)| at).collect()
     }
 
     /// The gangs that leave a node if it is needed: none if it is free, but for what waiting gangs hope for, and `None` if it
