@@ -204,6 +204,9 @@ fn is_here(program: &str) -> bool {
     is_here
 }
 
+/// Tests of the whole workspace build it; this package alone does not.
 fn phalanx() -> PathBuf {
-    exe().with_file_name("phalanx")
+    let phalanx = exe().with_file_name("phalanx");
+    assert!(phalanx.exists(), "{} is missing: cargo build -p phalanx-cli", phalanx.display());
+    phalanx
 }

@@ -81,7 +81,6 @@ impl Engine {
             self.ledger.run_cycle(self.config, &mut spent, out);
             // A start may bind guaranteed places to other nodes, and take a spare node.
             self.ledger.freshen();
-            self.ledger.keep_nodes_for_stops();
             self.ledger.choose_spares();
         }
         self.ledger.wake()
@@ -97,7 +96,6 @@ impl Engine {
         self.ledger.follow(plan, &mut own);
         self.ledger.free_exited();
         self.ledger.freshen();
-        self.ledger.keep_nodes_for_stops();
         self.ledger.choose_spares();
         self.ledger.adopt_orders(orders_before, effects);
     }
@@ -113,7 +111,6 @@ impl Engine {
         self.ledger.free_exited();
         self.ledger.repair_all(out);
         self.ledger.migrate_all(out);
-        self.ledger.keep_nodes_for_stops();
         self.ledger.choose_spares();
         self.ledger.book_reservations();
     }

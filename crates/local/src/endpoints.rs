@@ -31,7 +31,6 @@ impl Line {
     fn read(line: &str) -> Result<Self, String> {
         let (mut port, mut load, mut capacity) = (None, None, None);
         for (key, value) in words(line) {
-            let number = || value.parse::<u32>().map_err(|_| format!("{key} is no whole number"));
             match key {
                 "port" => {
                     let of_text = value.parse::<u16>().ok().filter(|port| *port > 0);
@@ -39,7 +38,10 @@ impl Line {
                 }
                 // It is shown, and decides nothing.
                 "load" => load = value.parse().ok(),
-                "capacity" => capacity = Some(number()?).filter(|most| *most > 0),
+                "capacity" => {
+                    let of_text = value.parse::<u32>().map_err(|_| "capacity is no whole number")?;
+                    capacity = Some(of_text).filter(|most| *most > 0);
+                }
                 _ => {}
             }
         }

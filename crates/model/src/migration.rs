@@ -16,12 +16,6 @@ pub struct Migration {
 }
 
 impl Migration {
-    /// Gangs stay on degraded hardware until they end.
-    #[must_use]
-    pub const fn never() -> Option<Self> {
-        None
-    }
-
     /// Time that a gang loses on average by staying, if it runs for `left_ms` longer and saves its work as often as this. The
     /// hardware fails meanwhile with the probability left / (left + mean time to failure): of two events at constant rates, the
     /// failure comes before the end of the gang. A failure costs a restart and half of the time between two checkpoints.
@@ -52,6 +46,16 @@ mod tests {
     use super::*;
 
     const MINUTE_MS: u64 = 60_000;
+
+    /// A journal of a version without migrations is replayed as that version decided.
+    #[test]
+    fn settings_that_name_no_migration_have_none() {
+        let read: crate::Settings = serde_json::from_str("{}").unwrap();
+        assert_eq!(
+            (read.migration, crate::Settings::default().migration),
+            (None, Some(Migration::default()))
+        );
+    }
 
     #[test]
     fn moving_pays_if_much_is_at_stake_for_long() {

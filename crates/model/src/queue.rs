@@ -436,7 +436,7 @@ pub struct Settings {
     pub spares: Option<Spares>,
     /// When gangs move off degraded hardware. `None`: they stay until they end. Journals of versions that did not know
     /// migrations have none.
-    #[serde(default = "Migration::never", skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migration: Option<Migration>,
 }
 

@@ -15,9 +15,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use clap::Parser;
+use phalanx_examples::touch::touch;
 use phalanx_spec::quantity::parse_duration_ns;
 use signal_hook::consts::{SIGTERM, SIGUSR1};
 use signal_hook::flag;
@@ -154,7 +155,7 @@ fn save(settings: &Settings, file: Option<&Path>, step: u64) -> io::Result<bool>
     write(file, step)?;
     println!("saved step {step}");
     if let Some(told) = &settings.told_by {
-        File::options().write(true).open(told)?.set_modified(SystemTime::now())?;
+        touch(told)?;
     }
     Ok(true)
 }

@@ -247,7 +247,7 @@ impl Ledger {
         let gangs: Vec<GangRecord> = entry.gangs.clone();
         for record in &gangs {
             self.forget_timer(record.id);
-            self.keep_nodes(record.id, Vec::new());
+            self.release_nodes(record.id);
             self.saved.remove(&record.id);
             self.pending.delist(&mut self.queues, record.id);
             self.drop_reservation(record.id);

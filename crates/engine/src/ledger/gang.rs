@@ -55,7 +55,7 @@ impl Ledger {
             record.members =
                 placement.slots.iter().map(|_| MemberRecord { state: MemberState::Requested }).collect();
         }
-        self.keep_nodes(gang, Vec::new());
+        self.release_nodes(gang);
         self.write_phase(gang, Phase::Starting { deadline });
         self.set_size(gang, u32::try_from(placement.slots.len()).unwrap_or(u32::MAX));
         self.holder_key(gang, placement);
@@ -181,7 +181,7 @@ impl Ledger {
             Phase::Stopping { stage, next_at, cause: earlier } => {
                 // A cancel overrides a stop after which the gang would have been retried.
                 if matches!(cause, StopCause::Cancelled { .. }) && cause != earlier {
-                    self.keep_nodes(gang, Vec::new());
+                    self.release_nodes(gang);
                     self.set_phase(gang, Phase::Stopping { cause: cause.clone(), stage, next_at });
                     out.changes.push(Change::GangStopping { gang, attempt, cause });
                 }
@@ -294,24 +294,27 @@ impl Ledger {
         }
     }
 
-    /// Whether a gang is to start again after a failure of this class.
+    /// Whether the policy of a gang starts it again after a failure of this class. A preemption counts as no failure.
     pub(super) fn retries(&self, record: &GangRecord, class: FailureClass) -> bool {
-        let retry = self.job(record.id.job).map(|job| &job.policy.retry);
-        retry.is_some_and(|retry| record.failures < retry.max && retry.on.contains(&class))
+        self.job(record.id.job).is_some_and(|job| {
+            let retry = &job.policy.retry;
+            let is_left = class == FailureClass::Preemption || record.failures < retry.max;
+            retry.max > 0 && is_left && retry.on.contains(&class)
+        })
     }
 
     /// Counts a failure. The pause before the next try, or `None` if the policy does not retry.
     fn count_failure(&mut self, gang: GangId, class: FailureClass) -> Option<u64> {
-        let retry = &self.job(gang.job)?.policy.retry;
-        let (max, backoff_ms, longest_ms) = (retry.max, retry.backoff_ms, retry.backoff_max_ms);
-        if max == 0 || !retry.on.contains(&class) {
+        if !self.retries(self.record(gang)?, class) {
             return None;
         }
+        let retry = &self.job(gang.job)?.policy.retry;
+        let (backoff_ms, longest_ms) = (retry.backoff_ms, retry.backoff_max_ms);
         // It was stopped, and did not fail.
         if class == FailureClass::Preemption {
             return Some(backoff_ms.min(longest_ms));
         }
-        let record = self.record_mut(gang).filter(|record| record.failures < max)?;
+        let record = self.record_mut(gang)?;
         let doublings = record.failures_in_a_row;
         record.failures = record.failures.saturating_add(1);
         record.failures_in_a_row = doublings.saturating_add(1);
@@ -344,7 +347,7 @@ impl Ledger {
         self.give_back(gang, held.as_ref());
         self.note_repair(gang);
         if !self.to_repair.contains(&gang) {
-            self.keep_nodes(gang, Vec::new());
+            self.release_nodes(gang);
         }
         self.release_overlapping(gang, out);
         self.book_reservation(gang);
@@ -411,7 +414,7 @@ impl Ledger {
         self.refresh_after(gang);
         self.pending.delist(&mut self.queues, gang);
         self.drop_reservation(gang);
-        self.keep_nodes(gang, Vec::new());
+        self.release_nodes(gang);
         self.count_members(gang);
         self.give_back(gang, held.as_ref());
         self.queues.forget_service(gang);

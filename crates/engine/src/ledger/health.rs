@@ -1,7 +1,7 @@
 //! Grades of nodes and devices. A grade closes a node or devices to new gangs, or makes running gangs leave. The world
 //! has the evidence, and decides when a grade changes.
 
-use phalanx_model::{DeviceMask, Health, Leave, Node, NodeName, Outcome};
+use phalanx_model::{DeviceMask, Grade, Health, Leave, Node, NodeName, Outcome};
 
 use super::Ledger;
 use super::apply::refuse;
@@ -22,12 +22,7 @@ impl Ledger {
         }
         self.put_node(node);
         if fact.grade.is_closed() {
-            let what = if fact.devices.is_empty() {
-                format!("node {}", fact.node)
-            } else {
-                format!("device {} of node {}", fact.devices, fact.node)
-            };
-            let detail = format!("{what} is graded {}: {}", fact.grade, fact.detail);
+            let detail = graded_in_words(&fact.node, fact.devices, fact.grade, &fact.detail);
             let devices = Some(fact.devices).filter(|devices| !devices.is_empty());
             for (gang, _) in self.ranks_on(&fact.node, devices) {
                 // A replica of a service does not end by itself, and loses nothing if another replaces it first.
@@ -45,4 +40,10 @@ impl Ledger {
         let lets = |node: &Node| node.is_open() && node.health.closing(devices).is_none();
         self.nodes.get(node).is_some_and(lets)
     }
+}
+
+/// Why a gang leaves devices of a node, or the node itself if there are none.
+pub(super) fn graded_in_words(node: &NodeName, devices: DeviceMask, grade: Grade, detail: &str) -> String {
+    let of = if devices.is_empty() { String::new() } else { format!("device {devices} of ") };
+    format!("{of}node {node} is graded {grade}: {detail}")
 }

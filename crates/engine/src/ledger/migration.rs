@@ -3,11 +3,12 @@
 //! moves right after a checkpoint, if that costs less than what it is likely to lose by staying.
 
 use phalanx_model::{
-    FailureClass, GangId, MemberRecord, MemberState, Migration, NodeName, Outcome, Phase, PreemptMode,
-    StopCause, StopStage, show,
+    DeviceMask, FailureClass, GangId, MemberRecord, MemberState, Migration, NodeName, Outcome, Phase,
+    PreemptMode, StopCause, StopStage, show,
 };
 
 use super::Ledger;
+use super::health::graded_in_words;
 
 impl Ledger {
     /// Moves gangs that saved their work in this step off degraded hardware.
@@ -26,7 +27,7 @@ impl Ledger {
 
     /// Keeps nodes for all gangs that were told to stop for their hardware since the last call. No gang is left over for the
     /// next step, in which an engine that was rebuilt meanwhile would not know of it.
-    pub(crate) fn keep_nodes_for_stops(&mut self) {
+    pub(super) fn keep_nodes_for_stops(&mut self) {
         let stopped = std::mem::take(&mut self.to_keep);
         if self.sync.any() {
             return;
@@ -37,7 +38,7 @@ impl Ledger {
                 let vacant = vacant.get_or_insert_with(|| self.vacant_nodes());
                 self.keep_nodes_for_restart(gang, vacant);
             } else {
-                self.keep_nodes(gang, Vec::new());
+                self.release_nodes(gang);
             }
         }
     }
@@ -55,8 +56,8 @@ impl Ledger {
         let placement = record.placement.as_ref().filter(|_| may_move)?;
         let what = placement.slots.iter().find_map(|slot| {
             let (device, graded) = self.nodes.get(&slot.node)?.health.closing(slot.devices)?;
-            let of = device.map_or_else(String::new, |device| format!("device {device} of "));
-            Some(format!("{of}node {} is graded {}: {}", slot.node, graded.grade, graded.detail))
+            let devices = device.map_or(DeviceMask::EMPTY, DeviceMask::one);
+            Some(graded_in_words(&slot.node, devices, graded.grade, &graded.detail))
         })?;
         let ran_ms = self.now.since(since);
         let likely_ms = self.likely_ms(job).map(|(ms, _)| ms).filter(|ms| *ms > ran_ms);
@@ -104,8 +105,13 @@ impl Ledger {
         self.keep_nodes(id, to.map_or_else(Vec::new, |to| to.moved_to));
     }
 
+    /// Lets other gangs have the nodes that are kept for a gang.
+    pub(super) fn release_nodes(&mut self, id: GangId) {
+        self.keep_nodes(id, Vec::new());
+    }
+
     /// Keeps these nodes for a gang, and no others.
-    pub(super) fn keep_nodes(&mut self, id: GangId, nodes: Vec<NodeName>) {
+    fn keep_nodes(&mut self, id: GangId, nodes: Vec<NodeName>) {
         let Some(record) = self.record_mut(id) else { return };
         let before = std::mem::replace(&mut record.moves_to, nodes);
         let now = record.moves_to.clone();

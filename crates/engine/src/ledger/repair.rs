@@ -47,7 +47,7 @@ impl Ledger {
             }
             if self.job(id.job).is_some_and(|job| job.turn.held_by.is_some()) {
                 // Nobody knows for how long.
-                self.keep_nodes(id, Vec::new());
+                self.release_nodes(id);
                 self.to_repair.insert(id);
                 continue;
             }
@@ -58,7 +58,7 @@ impl Ledger {
             {
                 self.reserve_repaired(id, repaired, out);
             }
-            self.keep_nodes(id, Vec::new());
+            self.release_nodes(id);
         }
     }
 

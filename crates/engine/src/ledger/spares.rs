@@ -47,6 +47,7 @@ impl Ledger {
 
     /// Chooses the spare nodes of all domains in which something changed, before a cycle.
     pub(crate) fn choose_spares(&mut self) {
+        self.keep_nodes_for_stops();
         if self.sync.any() {
             return;
         }

@@ -149,7 +149,7 @@ impl Ledger {
         let next_at = self.now.plus(wait_ms);
         if stage == StopStage::Lingering {
             // Nobody knows when it starts again.
-            self.keep_nodes(gang, Vec::new());
+            self.release_nodes(gang);
         }
         self.set_phase(gang, Phase::Stopping { cause, stage, next_at });
         self.order_stage(gang, stage, out);

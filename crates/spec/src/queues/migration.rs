@@ -5,6 +5,7 @@ use schemars::{JsonSchema, Schema, json_schema};
 use serde::{Deserialize, Serialize};
 
 use super::SpanFromZero;
+use super::written::ns;
 use crate::place::{At, Scalar};
 use crate::scalar::{Span, define_words};
 
@@ -48,7 +49,6 @@ impl MigrationFile {
         let Some(migration) = migration else {
             return Self { when: Some(When::Never.into()), ..Self::default() };
         };
-        let ns = |ms: u64| ms.saturating_mul(1_000_000);
         Self {
             when: Some(if migration.is_unconditional { When::Always } else { When::Pays }.into()),
             fails_within: Some(Span(ns(migration.fails_within_ms)).into()),

@@ -38,7 +38,7 @@ impl QueueFile {
     }
 }
 
-const fn ns(ms: u64) -> u64 {
+pub(super) const fn ns(ms: u64) -> u64 {
     ms.saturating_mul(1_000_000)
 }
 
