@@ -11,6 +11,7 @@ mod changes;
 mod clocks;
 mod conformance;
 mod declared;
+mod defrag;
 mod disk_full;
 mod elastic;
 mod endpoints;

@@ -86,7 +86,7 @@ fn assert_evicted_for(bench: &Bench, view: &JobView, by: JobId) {
     let event = events.iter().find(|e| e.event.what == "preempted").unwrap();
     let sentence = format!("preempted by job {by} (test): vision reclaimed");
     assert!(event.event.detail.starts_with(&sentence), "{event:?}");
-    let waits = format!("waiting for preempted jobs to exit: job {} (test)", view.id);
+    let waits = format!("waiting for these jobs to leave: job {} (test)", view.id);
     let told = history(bench, Some(by));
     assert!(told.iter().any(|e| e.event.what == "pending" && e.event.detail.ends_with(&waits)), "{told:#?}");
     let record = &event.event.record.as_ref().unwrap()["gang_stopping"]["cause"]["preempted"];

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
     Change, GangId, GangRecord, Input, NodeName, Phase, Placement, Preemption, PreemptionRule, Queue,
-    QueueName, Reserved, Resource, StopCause, Timestamp,
+    QueueName, Reserved, Resource, Slot, StopCause, Timestamp,
 };
 
 use crate::start::Start;
@@ -231,9 +231,48 @@ impl Checker {
                 }
                 self.preemptions.pairs.insert((*gang, by));
             }
+            if let Change::GangStopping { gang, cause: StopCause::Moved { by, to, .. }, .. } = change {
+                let is_pending = !holding.contains(by) && !self.turns.has_ended(by.job);
+                let why = match reservations.contains(by) && is_pending {
+                    true => self.may_not_move(*gang, *by, to, changes),
+                    false => Some("no place is reserved for the gang that waits".to_owned()),
+                };
+                found.extend(why.map(|why| Violation::WrongEviction { gang: *gang, by: *by, why }));
+            }
             self.note_stop(change, true);
             self.preemptions.change(change, self.now);
         }
+    }
+
+    /// Why a gang may not move to a place to open another one.
+    fn may_not_move(&self, gang: GangId, by: GangId, to: &Placement, changes: &[Change]) -> Option<String> {
+        let job = self.jobs.get(&gang.job)?;
+        if !job.policy.preempt.may_move {
+            return Some("its job does not agree to be moved".to_owned());
+        }
+        if job.policy.preempt.is_pinned {
+            return Some("it is to resume on its nodes".to_owned());
+        }
+        if self.preemptions.protected.contains(&gang) {
+            return Some("it is protected from disruption".to_owned());
+        }
+        let opened = changes.iter().rev().find_map(|change| match change {
+            Change::GangReserved { gang, reserved } if *gang == by => Some(&reserved.placement),
+            _ => None,
+        });
+        let opened = opened.or_else(|| self.preemptions.reservations.get(&by))?;
+        let had = self.attempts.get(&gang).map(|(_, attempt)| &attempt.placement)?;
+        let meet = |one: &Placement, other: &Placement, shares: fn(&Slot, &Slot) -> bool| {
+            let mut pairs = one.slots.iter().flat_map(|slot| other.slots.iter().map(move |of| (slot, of)));
+            pairs.any(|(slot, of)| slot.node == of.node && shares(slot, of))
+        };
+        if to.slots.len() != had.slots.len() {
+            return Some("it would have another size there".to_owned());
+        }
+        if meet(to, opened, |one, other| !one.devices.and(other.devices).is_empty()) {
+            return Some("it would move into the place that it opens".to_owned());
+        }
+        (!meet(had, opened, |_, _| true)).then(|| "it has nothing of the place that it is to open".to_owned())
     }
 
     /// A preempted gang has ended. If its job is pinned, its checkpoint can be read only on its nodes.

@@ -42,6 +42,7 @@ impl Waiting {
             | Input::NodeCordoned { .. }
             | Input::NodeUncordoned { .. }
             | Input::DrainRequested { .. }
+            | Input::DefragmentationRequested { .. }
             | Input::HealthGraded { .. }
             | Input::DevicesObserved { .. }
             | Input::SettingsConfigured { .. }

@@ -5,6 +5,7 @@ mod bill;
 mod calendar;
 mod cluster;
 mod daemon;
+mod defrag;
 #[cfg(test)]
 mod deployed;
 mod endpoints;
@@ -32,6 +33,7 @@ pub(crate) use bill::Bill;
 pub(crate) use calendar::{Calendar, CalendarVerb, Drain, Nodes, Notice};
 pub(crate) use cluster::{Arena, Either, Kind, OfReach, Reach, Top, TopOf, World};
 pub(crate) use daemon::{Doctor, Up};
+pub(crate) use defrag::Defrag;
 pub(crate) use endpoints::Endpoints;
 pub(crate) use health::{Hardware, Health, HealthAct, HealthReportOf};
 pub(crate) use job::{Requeue, Resize, Scale, Update, Which};
@@ -159,6 +161,8 @@ pub(crate) enum Verb {
     Resize(Resize),
     /// Tell the scheduler how a job goes; for its ranks.
     Tell(Tell),
+    /// Show or do the moves of running jobs that open a place for one that waits.
+    Defrag(Defrag),
     /// Place nothing new on a node; what runs there goes on.
     Cordon(Either<CordonNode>),
     /// Place nothing new on a node, and move away what runs there: now, or by a time.
@@ -352,6 +356,9 @@ pub(crate) struct JobArgs {
     /// What becomes of it when it has to make way.
     #[arg(long, value_name = "MODE", value_parser = ["requeue", "cancel", "never"], help_heading = "Queueing")]
     pub(crate) preempt: Option<String>,
+    /// It may be moved to other nodes, so that another job has its nodes near each other.
+    #[arg(long, help_heading = "Queueing")]
+    pub(crate) may_move: bool,
     /// Nodes that may be taken back at short notice will do.
     #[arg(long, help_heading = "Queueing")]
     pub(crate) spot: bool,

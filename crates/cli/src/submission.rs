@@ -107,6 +107,7 @@ fn flags(args: JobArgs, origin: &Origin<'_>) -> Result<SubmitFlags, Failure> {
         deadline: args.deadline,
         array: args.array,
         preempt: args.preempt,
+        may_move: args.may_move,
         spot: args.spot,
         topology: args.topology,
         segments: args.segments,

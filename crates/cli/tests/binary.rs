@@ -17,7 +17,8 @@ use nix::unistd::Pid;
 use page::same;
 use phalanx_account::State;
 use phalanx_local::protocol::{
-    Answer, BillBy, BillLine, BillView, EndpointsView, ErrorCode, ErrorView, JobRef, JobView, Verb,
+    Answer, BillBy, BillLine, BillView, DefragView, EndpointsView, ErrorCode, ErrorView, JobRef, JobView,
+    Verb,
 };
 use phalanx_model::{Ending, FailureClass, JobId, Rejection, Snapshot};
 use serde_json::Value;
@@ -55,6 +56,9 @@ fn world(verb: &Verb) -> Vec<Answer> {
         }
         Verb::Endpoints { job: JobRef::Id(JobId(8)), .. } => {
             vec![Answer::Endpoints(endpoints_without_capacity())]
+        }
+        Verb::Defrag { apply, .. } => {
+            vec![Answer::Defrag(Box::new(DefragView { is_applied: *apply, ..views::defrag() }))]
         }
         Verb::Endpoints { .. } => vec![Answer::Endpoints(views::endpoints())],
         Verb::Topology => vec![Answer::Topology(views::topology())],
@@ -139,6 +143,7 @@ fn every_answer_is_a_document() {
         ("bill", "Bill", "bill"),
         ("health", "Health", "health"),
         ("endpoints", "Endpoints", "endpoints chat --from gpu-2"),
+        ("defrag", "Defrag", "defrag"),
         ("calendar", "Calendar", "calendar"),
         ("submit", "Submitted", "submit -- x"),
         ("dry-run", "DryRun", "submit --dry-run -- x"),

@@ -83,6 +83,7 @@ impl Engine {
             self.ledger.freshen();
             self.ledger.choose_spares();
         }
+        self.ledger.defragment(self.config, out);
         self.ledger.wake()
     }
 
@@ -93,6 +94,7 @@ impl Engine {
         let orders_before = self.ledger.orders_given();
         self.take_in(now, inputs, &mut own);
         self.ledger.take_replan();
+        self.ledger.forget_asked_moves();
         self.ledger.follow(plan, &mut own);
         self.ledger.free_exited();
         self.ledger.freshen();

@@ -1,8 +1,8 @@
 //! Questions that change nothing: a copy of the ledger answers them.
 
 use phalanx_model::{
-    Answer, Confidence, Estimate, GangId, Input, Job, JobId, NodeName, Outcome, Phase, Question, Reason,
-    Report,
+    Answer, Change, Confidence, Decision, Estimate, GangId, Input, Job, JobId, Move, NodeName, Opening,
+    Outcome, Phase, Question, Reason, Report, Reserved,
 };
 
 use crate::cycle::{Config, Spent};
@@ -14,6 +14,7 @@ pub(crate) fn answer(ledger: &Ledger, config: Config, question: &Question) -> An
         Question::Submitted(job) => submitted(ledger, config, job),
         Question::Ended(job) => ended(ledger, config, *job),
         Question::Drained(node) => drained(ledger, config, node),
+        Question::Defragmented(gang) => defragmented(ledger, config, *gang),
     }
 }
 
@@ -79,6 +80,42 @@ fn drained(ledger: &Ledger, config: Config, node: &NodeName) -> Answer {
     Answer::Moves { start: would_start(&mut copy, config), stop }
 }
 
+fn defragmented(ledger: &Ledger, config: Config, gang: Option<GangId>) -> Answer {
+    let mut copy = ledger.clone();
+    let mut out = Outcome::default();
+    copy.apply(&Input::DefragmentationRequested { gang }, &mut out);
+    copy.defragment(config, &mut out);
+    let refused = out.changes.iter().find_map(|change| match change {
+        Change::InputRejected { why, .. } => Some(why.clone()),
+        _ => None,
+    });
+    if let Some(why) = refused {
+        return Answer::OpensNothing { why };
+    }
+    let of = |decision: &Decision| match decision {
+        Decision::Move { gang, to, lost_device_ms, .. } => {
+            let from = ledger.record(*gang)?.placement.clone()?;
+            Some(Move { gang: *gang, from, to: to.clone(), lost_device_ms: *lost_device_ms })
+        }
+        _ => None,
+    };
+    let moves: Vec<Move> = out.plan.decisions.iter().filter_map(of).collect();
+    let opened = out.plan.decisions.iter().find_map(|decision| match decision {
+        Decision::Reserve { gang, reserved: Reserved { placement, at, evicts: true, .. }, .. } => {
+            let pending_since = ledger.record(*gang)?.pending_since;
+            let otherwise = explain(ledger, *gang).and_then(|report| report.estimated_start);
+            let (gang, placement, at) = (*gang, placement.clone(), *at);
+            let restart_ms = ledger.queues().settings().migration.unwrap_or_default().restart_ms;
+            Some(Opening { gang, placement, at, otherwise, pending_since, restart_ms, moves: moves.clone() })
+        }
+        _ => None,
+    });
+    opened.map_or_else(
+        || Answer::OpensNothing { why: "nothing would move".to_owned() },
+        |opening| Answer::WouldOpen(Box::new(opening)),
+    )
+}
+
 fn would_start(copy: &mut Ledger, config: Config) -> Vec<JobId> {
     let mut out = Outcome::default();
     copy.run_cycle(config, &mut Spent::default(), &mut out);
@@ -86,7 +123,7 @@ fn would_start(copy: &mut Ledger, config: Config) -> Vec<JobId> {
         .changes
         .iter()
         .filter_map(|c| match c {
-            phalanx_model::Change::GangPlaced { gang, .. } => Some(*gang),
+            Change::GangPlaced { gang, .. } => Some(*gang),
             _ => None,
         })
         .collect();

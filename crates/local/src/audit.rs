@@ -83,6 +83,9 @@ impl Act {
             Verb::Requeue { job, hold } => {
                 of_job("requeue", job, if *hold { "and hold".to_owned() } else { plain() })
             }
+            Verb::Defrag { apply: false, .. } => None,
+            Verb::Defrag { job: Some(job), .. } => of_job("defrag", job, plain()),
+            Verb::Defrag { job: None, .. } => other("defrag", "jobs", plain()),
             Verb::Scale { job, replicas } => of_job("scale", job, number_or_auto(*replicas)),
             Verb::Resize { job, size } => of_job("resize", job, number_or_auto(*size)),
             Verb::ApplyQueues { queues, .. } => {

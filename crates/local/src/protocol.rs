@@ -8,6 +8,7 @@ mod asks;
 mod audit;
 mod bill;
 mod cluster;
+mod defrag;
 mod endpoints;
 mod filter;
 mod health;
@@ -32,6 +33,7 @@ pub use cluster::{
     HeldView, NodeView, NodesView, QueueDetailView, QueueView, TopologyView, WaitingView, WindowKind,
     WindowView,
 };
+pub use defrag::{DefragView, MoveView};
 pub use endpoints::{EndpointState, EndpointView, EndpointsView};
 pub use filter::JobFilter;
 pub use health::{HealthFinding, HealthReport, HealthView, SampleView, hardware};
@@ -155,6 +157,13 @@ pub enum Verb {
         #[serde(default)]
         from: Option<NodeName>,
     },
+    /// Moves that open a place for a job that waits, or for the first for which they can; only operators may have them done.
+    Defrag {
+        #[serde(default)]
+        job: Option<JobRef>,
+        #[serde(default)]
+        apply: bool,
+    },
     /// Another size for a job's elastic gangs, in members, from their next boundary on; `None`: they grow by themselves.
     Resize {
         job: JobRef,
@@ -265,6 +274,7 @@ pub enum Answer {
         detail: String,
     },
     Endpoints(EndpointsView),
+    Defrag(Box<DefragView>),
     Nodes(NodesView),
     Topology(TopologyView),
     /// Parents before their children.

@@ -3,6 +3,7 @@
 mod again;
 mod bill;
 mod calendar;
+mod defrag;
 mod health;
 mod nodes;
 mod queues;
@@ -132,6 +133,7 @@ fn carry_out(daemon: &Arc<Daemon>, peer: &Peer, verb: Verb, reply: &mut Reply) -
         Verb::Requeue { job, hold } => turn::requeue(daemon, peer, &job, hold)?,
         Verb::Scale { job, replicas } => turn::scale(daemon, peer, &job, replicas)?,
         Verb::Endpoints { job, from } => endpoints(daemon, peer, &job, from)?,
+        Verb::Defrag { job, apply } => defrag::defrag(daemon, peer, job.as_ref(), apply)?,
         Verb::Resize { job, size } => turn::resize(daemon, peer, &job, size)?,
         Verb::Tell { job, gang, news } => tell::tell(daemon, peer, &job, gang, news)?,
         Verb::Audit { filter, limit } => nodes::audit(daemon, peer, &filter, limit)?,

@@ -281,6 +281,14 @@ pub enum StopCause {
     Resized {
         size: u32,
     },
+    /// The gang moves to other nodes, which are kept for it, and so opens a place for a gang that waits (defragmentation).
+    Moved {
+        /// The gang that waits.
+        by: GangId,
+        to: Placement,
+        /// What the move costs: its restart, and the work that is not saved, in milliseconds of one device.
+        lost_device_ms: u64,
+    },
     Cancelled {
         by: String,
     },

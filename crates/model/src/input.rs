@@ -63,6 +63,11 @@ pub enum Input {
     DrainRequested {
         node: NodeName,
     },
+    /// Gangs that may move are to open a place for this pending gang, or for the first one for which they can.
+    DefragmentationRequested {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        gang: Option<GangId>,
+    },
 
     SettingsConfigured {
         settings: Box<Settings>,

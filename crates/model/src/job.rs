@@ -414,6 +414,9 @@ pub struct Preempt {
     /// Only the nodes where the checkpoint was saved can read it, so the gang must resume there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_pinned: bool,
+    /// The gang may be moved to other nodes to open a place for a gang that waits ([`crate::Defragmentation`]).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_move: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,6 +7,7 @@
 pub mod array;
 mod change;
 pub mod cost_table;
+mod defragmentation;
 pub mod domains;
 pub mod effect;
 pub mod gang;
@@ -42,6 +43,7 @@ mod vitals;
 pub use array::{Array, Progress, TASKS_MAX, Tasks, TasksError};
 pub use change::Change;
 pub use cost_table::{CollectiveCost, CostTable, DomainCost, LevelCost, NicCost, ShapeCost, Transport};
+pub use defragmentation::{Defragmentation, Move, Opening};
 pub use effect::{Effect, EffectId, Epoch, Order, Outcome, Signal, Wake};
 pub use gang::{
     Boundary, Exit, GangRecord, Leave, MemberRecord, MemberState, Phase, Placement, Preemption,

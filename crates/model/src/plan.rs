@@ -39,6 +39,8 @@ pub enum Decision {
     Start { gang: GangId, placement: Placement },
     /// A pending gang was bypassed once: another gang started with capacity that the pending gang could have used.
     Bypass { gang: GangId },
+    /// A running gang moves to another placement, and so opens a place for the gang `by`, which has it reserved.
+    Move { gang: GangId, by: GangId, to: Placement, lost_device_ms: u64 },
     /// A replica that is being replaced stops now: no other replica can take over from it first.
     Leave { gang: GangId },
 }
@@ -55,6 +57,7 @@ impl Decision {
             | Self::Grow { gang, .. }
             | Self::Start { gang, .. }
             | Self::Bypass { gang }
+            | Self::Move { gang, .. }
             | Self::Leave { gang } => *gang,
         }
     }
@@ -70,6 +73,7 @@ impl Decision {
             Self::Grow { .. } => "grow",
             Self::Start { .. } => "start",
             Self::Bypass { .. } => "bypass",
+            Self::Move { .. } => "move",
             Self::Leave { .. } => "leave",
         }
     }

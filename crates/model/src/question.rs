@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Job, JobId, NodeName, Rejection, Report};
+use crate::{GangId, Job, JobId, NodeName, Opening, Rejection, Report};
 
 /// What would happen if …
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,6 +14,8 @@ pub enum Question {
     Ended(JobId),
     /// … this node were drained?
     Drained(NodeName),
+    /// … gangs that may move opened a place for this gang, or for the first one for which they can?
+    Defragmented(Option<GangId>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +28,12 @@ pub enum Answer {
     Moves {
         start: Vec<JobId>,
         stop: Vec<JobId>,
+    },
+    /// What would move, and for which gang.
+    WouldOpen(Box<Opening>),
+    /// Nothing would move.
+    OpensNothing {
+        why: String,
     },
     Unknown {
         what: String,

@@ -7,8 +7,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ClassName, DomainName, LevelName, Levels, Migration, NameError, Node, NodeName, NodeSet, QueueName,
-    ResourceName, Served, Timestamp,
+    ClassName, Defragmentation, DomainName, LevelName, Levels, Migration, NameError, Node, NodeName, NodeSet,
+    QueueName, ResourceName, Served, Timestamp,
 };
 
 /// A resource that queues share by amount.
@@ -438,6 +438,9 @@ pub struct Settings {
     /// migrations have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migration: Option<Migration>,
+    /// Which gangs move to open places for others, and when.
+    #[serde(default, skip_serializing_if = "Defragmentation::is_default")]
+    pub defragmentation: Defragmentation,
 }
 
 /// Spare nodes: in each domain of a level so many whole, healthy nodes stay free for gangs whose nodes or devices fail.
@@ -489,6 +492,7 @@ impl Default for Settings {
             boost_max: 1_000,
             spares: None,
             migration: Some(Migration::default()),
+            defragmentation: Defragmentation::default(),
         }
     }
 }

@@ -221,7 +221,7 @@ impl fmt::Display for Reason {
                 write!(f, "would still be running when calendar windows of {nodes} nodes begin")
             }
             Self::Preempting { victims } => {
-                f.write_str("reserved; waiting for preempted jobs to exit: ")?;
+                f.write_str("reserved; waiting for these jobs to leave: ")?;
                 join(f, victims)
             }
             Self::QueueLimit(limit) => write!(f, "{limit}"),

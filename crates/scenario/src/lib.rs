@@ -22,6 +22,7 @@
 //! cordon a                    # drain, uncordon, node-lost, node-back
 //! grade a broken gpus=3 why=Xid-79      # health: ok, suspect, drain_after_job, drain_now, broken
 //! cancel bert
+//! defrag bert                 # jobs that may move open a place for it
 //! scale chat 3                # the desired replicas of a service
 //! load chat tokens=2500       # the load that its replicas share from now on, and report every 30 s
 //! use notebook                # a session is used
@@ -45,14 +46,14 @@
 //! Of `queue`: `parent guaranteed limit lend weight max-running max-pending max-gang max-time shapes=LEVEL:COUNTxNODES,…
 //! nodes=model:TEXT+LEVEL:DOMAIN+hosts:NAME+set:NAME,…,any` (pools in order of preference);
 //! `none` removes a limit. Of `settings`: `half-life ageing reservations=COUNT|all hold-idle=THOUSANDTHS
-//! reclaim=guarantee|fair_share min-run=CLASS:TIME,… worth=MODEL:THOUSANDTHS,… spares=LEVEL:NODES[:filled]|none migration=pays|always|never default-class`. Of `class`: `rank
+//! reclaim=guarantee|fair_share min-run=CLASS:TIME,… worth=MODEL:THOUSANDTHS,… spares=LEVEL:NODES[:filled]|none migration=pays|always|never defragmentation=asked|pays default-class`. Of `class`: `rank
 //! preemptible=yes|no preempts=yes|no min-run grace-max`.
 //!
 //! Of `submit`, the needs of each rank: `gpus cpus memory model=H100,A100:0.4 named=nic:1,… share=0.25@10GB
 //! trust=NAME mig=1g.10gb|COMPUTE@MEMORY on=NODE,… avoid=NODE,… within=SET prefer=NODE,… exclusive`; the gang: `ranks elastic=MIN-MAX
 //! per-node required=LEVEL preferred=LEVEL@WAIT|priced nearest=WAIT|priced|required segments=RANKS@LEVEL,…` (widest first) `spread=RANKS@LEVEL,… slice=4x4x8
 //! grid=tensor:2,data:4:64MiB,… roles=NAME:COUNT,NEED=…;…`; the policy: `time start-deadline grace
-//! advisory=SIGNAL@LEAD retry=MAX:CLASS,… backoff priority key preempt=never|cancel|requeue pinned`; the order:
+//! advisory=SIGNAL@LEAD retry=MAX:CLASS,… backoff priority key preempt=never|cancel|requeue pinned may-move`; the order:
 //! `queue class hold after=JOB:success|failure|any,… begin=TIME deadline=TIME array=TASKS%AT-ONCE
 //! service=MIN..MAX target=METRIC:VALUE apart=LEVEL idle=TIME`; and the behaviour of its members: `starts=TIME|never
 //! runs=TIME|forever code term=TIME|ignore fail-start=RANK saves=TIME save-takes=TIME`. A job with `saves` saves a

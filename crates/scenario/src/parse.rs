@@ -15,7 +15,7 @@ const TEXT_BYTES_MAX: usize = 4 << 20;
 pub(crate) const NODES_MAX: usize = 100_000;
 
 const VERBS: &str = "levels, limit, torus, node, settings, class, queue, queue-gone, submit, advance, exit, kill-rank, \
-                     saved, hold, release, boost, scale, load, use, cancel, cordon, uncordon, drain, grade, window, spot-notice, node-lost, node-back, crash, show, \
+                     saved, hold, release, boost, scale, load, use, cancel, cordon, uncordon, drain, defrag, grade, window, spot-notice, node-lost, node-back, crash, show, \
                      why, expect";
 
 /// Reads a scenario.
@@ -85,6 +85,7 @@ impl Parser {
             "cordon" => Verb::Cordon(self.known_node(words)?),
             "uncordon" => Verb::Uncordon(self.known_node(words)?),
             "drain" => Verb::Drain(self.known_node(words)?),
+            "defrag" => Verb::Defrag(self.job(words)?),
             "grade" => return self.grade(words),
             "window" => return self.window(words),
             "spot-notice" => return self.spot_notice(words),

@@ -127,6 +127,16 @@ impl Parser {
         if let Some(word) = options.take("spares") {
             settings.spares = bound(word, |word| spares(word, words))?;
         }
+        if let Some(word) = options.take("defragmentation") {
+            settings.defragmentation.is_automatic = match word.text {
+                "asked" => false,
+                "pays" => true,
+                other => {
+                    let what = format!("unknown defragmentation {other:?}; known are asked, pays");
+                    return Err(words.error(word, what));
+                }
+            };
+        }
         if let Some(word) = options.take("migration") {
             settings.migration = migration(word, words)?;
         }

@@ -52,6 +52,7 @@ impl Runner {
             Verb::Cordon(node) => world.cordon(node)?,
             Verb::Uncordon(node) => world.uncordon(node)?,
             Verb::Drain(node) => world.drain(node)?,
+            Verb::Defrag(job) => world.defrag(self.job(job)?)?,
             Verb::Grade(health) => world.grade(health)?,
             Verb::Window(window) => world.window(window)?,
             Verb::SpotNotice(notice) => world.spot_notice(notice)?,

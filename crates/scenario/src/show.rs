@@ -143,6 +143,10 @@ fn cause_words(cause: &StopCause, names: &Names) -> String {
             let lost = time(Timestamp(*lost_device_ms));
             format!("preempted by {}: {rule}; {lost} of GPU time lost", names.gang(*by))
         }
+        StopCause::Moved { by, to, lost_device_ms } => {
+            let (cost, by) = (time(Timestamp(*lost_device_ms)), names.gang(*by));
+            format!("moves to {} to open a place for {by}; costs {cost} of GPU time", place(to))
+        }
         StopCause::Cancelled { by } => format!("cancelled by {by}"),
         StopCause::TimeLimit => "time limit reached".to_owned(),
         StopCause::ScaledIn { replicas } => {
@@ -183,7 +187,7 @@ fn reason_words(reason: &Reason, names: &Names) -> String {
         }
         Reason::Preempting { victims } => {
             let victims: Vec<String> = victims.iter().map(|gang| names.gang(*gang)).collect();
-            format!("reserved; waiting for preempted jobs to exit: {}", victims.join(", "))
+            format!("reserved; waiting for these jobs to leave: {}", victims.join(", "))
         }
         Reason::Dependency { jobs } => {
             let jobs: Vec<&str> = jobs.iter().map(|job| names.job(*job)).collect();

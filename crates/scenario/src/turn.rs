@@ -132,7 +132,7 @@ fn instant(word: Word<'_>, words: &Words<'_>) -> Result<Timestamp, ScenarioError
     words.duration_ms(word).map(Timestamp)
 }
 
-/// `preempt=never|cancel|requeue`, `pinned`
+/// `preempt=never|cancel|requeue`, `pinned`, `may-move`
 pub(crate) fn preempt(options: &mut Options<'_>, words: &Words<'_>) -> Result<Preempt, ScenarioError> {
     let mode = match options.take("preempt") {
         None => PreemptMode::default(),
@@ -146,7 +146,8 @@ pub(crate) fn preempt(options: &mut Options<'_>, words: &Words<'_>) -> Result<Pr
             }
         },
     };
-    Ok(Preempt { mode, is_pinned: options.take("pinned").is_some() })
+    let (is_pinned, may_move) = (options.take("pinned").is_some(), options.take("may-move").is_some());
+    Ok(Preempt { mode, is_pinned, may_move })
 }
 
 pub(crate) fn queue(options: &mut Options<'_>, words: &Words<'_>) -> Result<QueueName, ScenarioError> {

@@ -43,6 +43,8 @@ pub enum Verb {
     Cordon(NodeName),
     Uncordon(NodeName),
     Drain(NodeName),
+    /// Jobs that may move open a place for this one.
+    Defrag(JobName),
     /// Devices of a node, or the node itself, have another grade of health.
     Grade(Health),
     /// A node is not available for a time, or is reserved for a queue.

@@ -32,6 +32,8 @@ pub trait World {
     fn cordon(&mut self, node: &NodeName) -> Result<(), String>;
     fn uncordon(&mut self, node: &NodeName) -> Result<(), String>;
     fn drain(&mut self, node: &NodeName) -> Result<(), String>;
+    /// Gangs that may move are to open a place for a job.
+    fn defrag(&mut self, job: JobId) -> Result<(), String>;
     fn grade(&mut self, health: &Health) -> Result<(), String>;
     fn window(&mut self, window: &Calendar) -> Result<(), String>;
     fn spot_notice(&mut self, notice: &SpotNotice) -> Result<(), String>;

@@ -38,7 +38,7 @@ pub fn reason(jobs: &dyn JobLookup, reason: &Reason) -> String {
         }
         Reason::Preempting { victims } => {
             let victims: Vec<String> = victims.iter().map(|victim| gang(jobs, *victim)).collect();
-            format!("reserved; waiting for preempted jobs to exit: {}", victims.join(", "))
+            format!("reserved; waiting for these jobs to leave: {}", victims.join(", "))
         }
         Reason::Dependency { jobs: before } => {
             let before: Vec<String> = before.iter().map(|job| gang(jobs, job.gang(0))).collect();
@@ -57,12 +57,19 @@ pub fn stop(jobs: &dyn JobLookup, cause: &StopCause) -> String {
         StopCause::Preempted(preemption) => preempted(jobs, preemption),
         StopCause::Cancelled { by } => format!("cancelled by {by}"),
         StopCause::TimeLimit => "time limit reached".to_owned(),
+        StopCause::Moved { by, to, lost_device_ms } => moved(jobs, *by, to, *lost_device_ms),
         StopCause::Resized { size } => format!("restarts with {}", count(u64::from(*size), "member")),
         StopCause::ScaledIn { replicas } => {
             format!("the service needs only {}", count(u64::from(*replicas), "replica"))
         }
         StopCause::IdleLimit => "idle limit reached: no use was reported".to_owned(),
     }
+}
+
+/// Where a gang moves, for which gang, and what that costs.
+fn moved(jobs: &dyn JobLookup, by: GangId, to: &Placement, lost_device_ms: u64) -> String {
+    let (by, cost, to) = (gang(jobs, by), gpu_time(lost_device_ms), nodes_of(to));
+    format!("moves to {to} to open a place for {by}; costs {cost}")
 }
 
 /// Which gang preempts a gang, by which rule, and how much work is lost.
@@ -211,7 +218,7 @@ mod tests {
         let expected = "cannot backfill: would still be running when job 7 is due to start";
         assert_eq!(reason(&Empty, &backfill), expected);
         let preempting = Reason::Preempting { victims: vec![JobId(1).gang(0), JobId(2).gang(3)] };
-        let expected = "reserved; waiting for preempted jobs to exit: job 1, gang 2.3";
+        let expected = "reserved; waiting for these jobs to leave: job 1, gang 2.3";
         assert_eq!(reason(&Empty, &preempting), expected);
     }
 

@@ -264,9 +264,9 @@ fn each_milli(needs: &Needs, slot: &Slot, node: Option<&Node>) -> u32 {
 /// Whether work is lost with a stop by this cause.
 const fn loss_of(cause: &StopCause) -> Option<Loss> {
     match cause {
-        StopCause::Preempted(_) | StopCause::Displaced { class: FailureClass::Preemption, .. } => {
-            Some(Loss::Preemption)
-        }
+        StopCause::Preempted(_)
+        | StopCause::Moved { .. }
+        | StopCause::Displaced { class: FailureClass::Preemption, .. } => Some(Loss::Preemption),
         StopCause::Failure { .. } | StopCause::Displaced { .. } => Some(Loss::Failure),
         // As its owner wanted, or at a checkpoint.
         StopCause::Resized { .. }

@@ -71,6 +71,11 @@ impl phalanx_scenario::World for Scene {
         self.0.tell([Input::DrainRequested { node: node.clone() }]).map_err(what)
     }
 
+    fn defrag(&mut self, job: JobId) -> Result<(), String> {
+        let gang = Some(job.gang(0));
+        self.0.tell([Input::DefragmentationRequested { gang }]).map_err(what)
+    }
+
     fn grade(&mut self, health: &Health) -> Result<(), String> {
         self.0.tell([Input::HealthGraded { health: health.clone() }]).map_err(what)
     }

@@ -12,7 +12,9 @@ mod shrink;
 
 use std::fmt;
 
-use phalanx_model::{DeviceMask, Exit, Grade, Health, Input, JobId, Levels, NodeName, Phase};
+use phalanx_model::{
+    Answer, DeviceMask, Exit, GangId, Grade, Health, Input, JobId, Levels, NodeName, Phase, Question,
+};
 
 pub use case::{CASE_BYTES_MAX, Case, CaseError, Conditions, Operation};
 pub use shrink::shrink;
@@ -394,9 +396,18 @@ impl Swarm<'_> {
             self.tell(fact)?;
         }
         match self.sharing.as_mut().and_then(|sharing| sharing.act(&jobs, now)) {
+            Some(Act::Tell(Input::DefragmentationRequested { gang })) => self.defragment(gang),
             Some(Act::Tell(fact)) => self.tell(fact),
             Some(Act::Save(job)) => self.happen(Operation::Save(job)),
             None => Ok(()),
+        }
+    }
+
+    /// Gangs move as the question says: it is refused only if they do not.
+    fn defragment(&mut self, gang: Option<GangId>) -> Result<(), Failure> {
+        match self.world.engine().what_if(&Question::Defragmented(gang)) {
+            Answer::WouldOpen(_) => self.tell(Input::DefragmentationRequested { gang }),
+            _ => Ok(()),
         }
     }
 }

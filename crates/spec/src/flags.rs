@@ -53,6 +53,8 @@ pub struct SubmitFlags {
     /// `SIZE[%MAX_RUNNING]`.
     pub array: Option<String>,
     pub preempt: Option<String>,
+    /// It may be moved to open a place for another job.
+    pub may_move: bool,
     /// Nodes that may be taken back will do.
     pub spot: bool,
     /// `LEVEL[:required|preferred][@WAIT]`.
@@ -152,6 +154,9 @@ impl SubmitFlags {
         set("--preempt", self.preempt.as_deref(), &mut file.preempt)?;
         if self.hold {
             file.hold = Some(At::new(true, Place::Flag("--hold")));
+        }
+        if self.may_move {
+            file.may_move = Some(At::new(true, Place::Flag("--may-move")));
         }
         if self.spot {
             file.spot = Some(At::new(true, Place::Flag("--spot")));

@@ -134,6 +134,10 @@ pub struct JobFile {
     /// what is guaranteed to its queue or to nobody.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preempt: Option<At<PreemptMode>>,
+    /// The job may be moved to other nodes, where it goes on from its checkpoint, so that another job has its nodes near each
+    /// other. Default: false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub may_move: Option<At<bool>>,
     /// It also goes to nodes that may be taken back at short notice. Default: false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spot: Option<At<bool>>,

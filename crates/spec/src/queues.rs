@@ -1,6 +1,7 @@
 //! The queue file: how a cluster is shared.
 
 mod amounts;
+mod defragmentation;
 mod migration;
 mod order;
 pub(crate) mod pools;
@@ -24,6 +25,7 @@ use crate::scalar::{Count, Span, TimeLimit, Wait};
 use crate::yaml;
 
 pub use amounts::AmountsFile;
+pub use defragmentation::{DefragmentationFile, WhenToMove};
 pub use migration::{MigrationFile, When};
 pub use order::{GpuHours, OrderWord};
 pub use pools::{PoolFile, QueueNodesFile, label};
@@ -95,6 +97,9 @@ pub struct QueueFile {
     /// When jobs that save checkpoints move off degraded nodes and GPUs. Default: when that costs less than staying.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub migration: Option<MigrationFile>,
+    /// When jobs that may move do so to open places for others. Default: when an operator asks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub defragmentation: Option<DefragmentationFile>,
     /// The text that the places point into.
     #[serde(skip)]
     #[schemars(skip)]
@@ -322,6 +327,10 @@ impl QueueFile {
         }
         settings.spares = self.spares.as_ref().map(SparesFile::spares);
         settings.migration = self.migration.as_ref().map_or(settings.migration, MigrationFile::migration);
+        settings.defragmentation = self
+            .defragmentation
+            .as_ref()
+            .map_or(settings.defragmentation, DefragmentationFile::defragmentation);
         Ok(settings)
     }
 

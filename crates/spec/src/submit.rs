@@ -1,8 +1,8 @@
 //! From a job file to the model: what each member needs and runs, and what happens when one fails.
 
 use phalanx_model::{
-    Advisory, FailureClass, Gang, Job, JobId, JobName, LaunchKind, Needs, Owner, Policy, PreemptMode,
-    QueueName, Timestamp, Traffic,
+    Advisory, FailureClass, Gang, Job, JobId, JobName, LaunchKind, Needs, Owner, Policy, Preempt,
+    PreemptMode, QueueName, Timestamp, Traffic,
 };
 
 use crate::error::{Place, SpecError};
@@ -136,8 +136,28 @@ impl JobFile {
         }
         policy.idle_limit_ms = self.session.as_ref().map(|session| session.idle.value.millis());
         policy.preempt.mode = self.preempt.map_or(PreemptMode::Requeue, |mode| mode.value);
+        policy.preempt.may_move = self.may_move.is_some_and(|may| may.value);
+        self.check_may_move(policy.preempt)?;
         self.fill_retry(&mut policy)?;
         Ok(policy)
+    }
+
+    /// A job that is moved starts again elsewhere.
+    fn check_may_move(&self, preempt: Preempt) -> Result<(), SpecError> {
+        let Some(said) = self.may_move.filter(|may| may.value) else { return Ok(()) };
+        let (what, accepted) = if preempt.mode != PreemptMode::Requeue {
+            ("is for jobs that are requeued", "say `preempt: requeue`, or leave `may_move` out")
+        } else if preempt.is_pinned {
+            (
+                "needs a checkpoint that other nodes can read",
+                "leave out `checkpoint.shared: false`, or `may_move`",
+            )
+        } else if self.service.is_some() {
+            ("is not for services", "leave `may_move` out: replicas move one by one with `surge`")
+        } else {
+            return Ok(());
+        };
+        Err(self.source.error(said.place, what, accepted))
     }
 
     fn fill_retry(&self, policy: &mut Policy) -> Result<(), SpecError> {

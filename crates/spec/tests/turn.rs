@@ -62,7 +62,7 @@ fn every_field_reaches_the_model() {
         service: None,
     };
     assert_eq!(job.turn, turn);
-    assert_eq!(job.policy.preempt, Preempt { mode: PreemptMode::Cancel, is_pinned: true });
+    assert_eq!(job.policy.preempt, Preempt { mode: PreemptMode::Cancel, is_pinned: true, may_move: false });
     assert_eq!((job.gangs.len(), job.gang_count()), (1, 3));
     assert!(job.gangs.iter().all(|gang| (gang.min, gang.size, gang.max) == (4, 8, 16)));
 }

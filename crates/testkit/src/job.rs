@@ -199,6 +199,13 @@ impl JobBuilder {
         self
     }
 
+    /// The job may be moved to open a place for another one.
+    #[must_use]
+    pub fn may_move(mut self) -> Self {
+        self.0.policy.preempt.may_move = true;
+        self
+    }
+
     /// The job must resume on its earlier nodes.
     #[must_use]
     pub fn pinned(mut self) -> Self {

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use jiff::tz::TimeZone;
 use phalanx_discover::{check, topo_m};
+use phalanx_local::protocol::DefragView;
 use phalanx_model::{DeviceMask, Gang, Job, Needs};
 
 use super::dry_run::DryRun;
@@ -107,6 +108,14 @@ fn nodes_and_queues() {
     same("nodes-wide", &nodes::list(&wide(), &views::nodes()));
     same("endpoints", &endpoints::page(&page(), &views::endpoints()));
     same("endpoints-80", &endpoints::page(&narrow(), &views::endpoints()));
+}
+
+#[test]
+fn moves() {
+    same("defrag", &defrag::page(&page(), &views::defrag()));
+    same("defrag-80", &defrag::page(&narrow(), &views::defrag()));
+    let unknown = DefragView { otherwise: None, is_applied: true, ..views::defrag() };
+    same("defrag-applied", &defrag::page(&page(), &unknown));
     same("health", &health::page(&page(), &views::health(), false));
     same("health-80", &health::page(&narrow(), &views::health(), false));
     same("health-one", &health::page(&page(), &views::health_of_one(), true));

@@ -5,6 +5,7 @@ mod asked;
 pub(crate) mod audit;
 pub(crate) mod bill;
 pub(crate) mod calendar;
+pub(crate) mod defrag;
 pub(crate) mod dry_run;
 pub(crate) mod endpoints;
 pub(crate) mod fit;

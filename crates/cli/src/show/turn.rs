@@ -52,6 +52,9 @@ pub(super) fn fields(text: &mut String, page: &Page, job: &Job) {
         say("spot", "also on nodes that may be taken back at short notice");
     }
     let preempt = job.policy.preempt;
+    if preempt.may_move {
+        say("may move", "to open a place for another job");
+    }
     match preempt.mode {
         PreemptMode::Requeue if preempt.is_pinned => {
             say("if preempted", "it waits again, for the nodes where its checkpoint is");

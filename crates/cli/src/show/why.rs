@@ -109,7 +109,7 @@ fn sentence(page: &Page, reason: &Reason, names: &Names) -> String {
         ),
         Reason::Preempting { victims } => {
             let victims = list(victims.iter().map(|id| gang(*id, names)));
-            format!("reserved; waiting for preempted jobs to exit: {victims}")
+            format!("reserved; waiting for these jobs to leave: {victims}")
         }
         Reason::Dependency { jobs } => {
             format!("waits for the end of {}", list(jobs.iter().map(|job| gang(job.gang(0), names))))

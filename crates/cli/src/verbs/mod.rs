@@ -4,6 +4,7 @@ mod bill;
 mod calendar;
 mod cluster;
 mod daemon;
+mod defrag;
 mod doctor;
 mod endpoints;
 mod follow;
@@ -132,6 +133,7 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
         Verb::Resize(resize) => {
             session.done(Ask::Resize { job: JobRef::parse(&resize.job), size: resize.size.0 })
         }
+        Verb::Defrag(asked) => defrag::defrag(&session, &asked),
         Verb::Tell(tell) => policy::tell(&session, &tell),
         Verb::Cordon(one) => {
             let node = cluster::node_name(&one.verb.node)?;

@@ -255,6 +255,33 @@ fn held(job: u64, name: &str, range: std::ops::Range<u32>) -> HeldView {
     HeldView { job: JobId(job), name: name.to_owned(), devices: devices(range) }
 }
 
+/// Two jobs that would move, so that a rack opens for a third.
+pub fn defrag() -> DefragView {
+    let one = |job, name: &str, from: &str, to: &str, lost_device_ms| MoveView {
+        gang: JobId(job).gang(0),
+        name: name.to_owned(),
+        devices: 4,
+        from: vec![node(from)],
+        to: vec![node(to)],
+        lost_device_ms,
+    };
+    DefragView {
+        gang: JobId(12).gang(0),
+        name: "llama".to_owned(),
+        devices: 16,
+        placement: placement(&[("gpu-1", 0..8), ("gpu-2", 0..8)], "leaf"),
+        at: Some(Timestamp(NOW.0 + 90_000)),
+        otherwise: Some(Estimate {
+            at: Timestamp(NOW.0 + 7_290_000),
+            confidence: phalanx_model::Confidence::AtLatest,
+        }),
+        pending_since: ago(1_500),
+        moves: vec![one(7, "bert", "gpu-1", "gpu-3", 480_000), one(9, "resnet", "gpu-2", "gpu-4", 1_920_000)],
+        restart_ms: 120_000,
+        is_applied: false,
+    }
+}
+
 /// Three replicas of a service, of which two take requests, as seen from `gpu-2`.
 pub fn endpoints() -> EndpointsView {
     let domain = |name: &str| DomainName::new(name).unwrap();
@@ -634,7 +661,7 @@ pub fn queue() -> QueueDetailView {
         waits_since: ago(192),
         evictions: 2,
         reason: "Preempting".to_owned(),
-        detail: "reserved; waiting for preempted jobs to exit: 3.0".to_owned(),
+        detail: "reserved; waiting for these jobs to leave: 3.0".to_owned(),
         estimated_start: Some(Timestamp(NOW.0 + 30_000)),
     };
     let second = WaitingView {

@@ -126,7 +126,7 @@ impl<'a> Cycle<'a> {
     }
 
     /// Devices of the candidates that are reserved for another gang do not become free with the candidates.
-    fn without_held(&self, candidates: &mut [Candidate<'_>]) {
+    pub(super) fn without_held(&self, candidates: &mut [Candidate<'_>]) {
         let booked: Vec<_> = self.draft.reservations.values().filter(|held| held.is_booked()).collect();
         for candidate in candidates {
             for reservation in &booked {

@@ -146,7 +146,7 @@ impl Cycle<'_> {
     }
 
     /// The best place for a gang on open nodes if no gang ran. Devices that others use are theirs: nobody knows for how long.
-    fn nearest(&mut self, gang: &Gang) -> Option<Near> {
+    pub(super) fn nearest(&mut self, gang: &Gang) -> Option<Near> {
         let hardware = self.ledger.hardware();
         let ceiling = Ceiling(hardware.tree.level_of_required(gang));
         let search = &mut self.draft.search;

@@ -9,6 +9,7 @@
 mod apart;
 mod calendar;
 mod candidates;
+mod defragment;
 mod draft;
 mod earliest_start;
 mod elastic;
@@ -25,10 +26,11 @@ mod run;
 mod windows;
 
 pub(crate) use calendar::{Closed, Stay, Windows};
+pub(crate) use defragment::{Rules, defragment};
 pub(crate) use draft::{Draft, Freed};
 pub(crate) use facts::Facts;
 pub(crate) use preempt::Spent;
-pub(crate) use reservation::{Reservation, Reservations};
+pub(crate) use reservation::{Reservation, Reservations, add_reserved};
 pub(crate) use retry::COUNTED_MAX;
 pub(crate) use run::{Hints, Planned, plan};
 

@@ -325,7 +325,7 @@ impl<'a> Cycle<'a> {
     }
 
     /// The longest time from the order to stop until the last process is gone.
-    fn grace_ms(&self, gang: GangId) -> u64 {
+    pub(super) fn grace_ms(&self, gang: GangId) -> u64 {
         let stop = self.ledger.job(gang.job).map(|job| job.policy.stop);
         stop.map_or(0, |stop| stop.grace_ms.saturating_add(stop.advisory.map_or(0, |advice| advice.lead_ms)))
     }

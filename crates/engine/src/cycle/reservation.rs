@@ -74,24 +74,6 @@ impl Reservations {
         let overlapping = self.by_gang.iter().filter(|(_, reservation)| reservation.overlaps(picks));
         overlapping.map(|(gang, _)| *gang).collect()
     }
-
-    /// Adds to `free` what reservations take on a node: the capacity that would be free there without reservations.
-    pub(crate) fn add_to(&self, space: &Space, tree: &Tree, node: u32, free: &mut Free) {
-        let mut reserved = DeviceMask::EMPTY;
-        for reservation in self.by_gang.values().filter(|reservation| reservation.is_booked) {
-            reserved = reserved.union(reservation.devices_on(node));
-            reservation.add_amounts_to(node, free);
-        }
-        let on_device = |device: u32| {
-            let has = |reservation: &&Reservation| reservation.devices_on(node).contains(device);
-            self.by_gang.values().filter(|reservation| reservation.is_booked).filter(has).count()
-        };
-        let is_free = |device: &u32| space.holders(tree, node, *device) == on_device(*device);
-        free.devices = reserved
-            .iter()
-            .filter(is_free)
-            .fold(free.devices, |all, device| all.union(DeviceMask::one(device)));
-    }
 }
 
 impl std::ops::Deref for Reservations {
@@ -317,6 +299,27 @@ impl Reservation {
     pub(crate) fn idle_devices(&self, tree: &Tree, space: &Space) -> u32 {
         self.idle(tree, space).map(|(_, devices)| devices.count()).sum()
     }
+}
+
+/// Adds to `free` what reservations take on a node: the capacity that would be free there without them.
+pub(crate) fn add_reserved<'r>(
+    reservations: impl Iterator<Item = &'r Reservation> + Clone,
+    (space, tree): (&Space, &Tree),
+    node: u32,
+    free: &mut Free,
+) {
+    let booked = reservations.filter(|reservation| reservation.is_booked);
+    let mut reserved = DeviceMask::EMPTY;
+    for reservation in booked.clone() {
+        reserved = reserved.union(reservation.devices_on(node));
+        reservation.add_amounts_to(node, free);
+    }
+    let on_device = |device: u32| {
+        booked.clone().filter(|reservation| reservation.devices_on(node).contains(device)).count()
+    };
+    let is_free = |device: &u32| space.holders(tree, node, *device) == on_device(*device);
+    free.devices =
+        reserved.iter().filter(is_free).fold(free.devices, |all, device| all.union(DeviceMask::one(device)));
 }
 
 /// Leaves each device with the first pick that has it: members that are to share a device reserve it once.

@@ -111,7 +111,7 @@ pub(super) struct Cycle<'a> {
 }
 
 impl<'a> Cycle<'a> {
-    fn new(ledger: &'a dyn Facts, draft: &'a mut Draft, config: Config, spent: Spent) -> Self {
+    pub(super) fn new(ledger: &'a dyn Facts, draft: &'a mut Draft, config: Config, spent: Spent) -> Self {
         Self {
             ledger,
             draft,
@@ -137,7 +137,7 @@ impl<'a> Cycle<'a> {
     }
 
     /// The decisions in the order in which the ledger commits them.
-    fn finish(self) -> Planned {
+    pub(super) fn finish(self) -> Planned {
         let starts: Vec<Decision> = self.chosen.iter().filter_map(|choice| self.start_of(choice)).collect();
         let Self { bypassed, reserved, dropped, preempted, shrunk, grown, .. } = self;
         let released = dropped.into_iter().map(|(gang, why)| Decision::Release { gang, why });

@@ -56,6 +56,9 @@ impl Ledger {
                 self.set_admin(node, Admin::Draining, out);
                 self.displace_from(node, None, &format!("node {node} is drained"), None, out);
             }
+            Input::DefragmentationRequested { gang } => {
+                self.to_open.insert(*gang);
+            }
             Input::JobSubmitted { job } => self.submit(job, out),
             Input::JobObserved { job, gangs } => self.observe_job(job, gangs, out),
             Input::CancelRequested { job, by } => self.cancel(*job, by, out),

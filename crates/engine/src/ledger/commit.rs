@@ -1,7 +1,7 @@
 //! Commits decisions to the ledger. [`Ledger::commit`] is the only way from a plan to the records; a recorded plan of
 //! another version takes the same way.
 
-use phalanx_model::{Decision, Effect, GangRecord, Outcome, Plan};
+use phalanx_model::{Decision, Effect, GangRecord, Outcome, Phase, Plan};
 
 use super::apply::refuse;
 use super::{Ledger, Outstanding};
@@ -68,6 +68,7 @@ impl Ledger {
             Decision::Preempt { .. } | Decision::Grow { .. } => {
                 (record.holds_capacity(), "it holds no capacity")
             }
+            Decision::Move { .. } => (matches!(record.phase, Phase::Running { .. }), "it does not run"),
             Decision::Leave { .. } => {
                 (record.holds_capacity() && record.leaves.is_some(), "it is not being replaced")
             }
@@ -85,6 +86,9 @@ impl Ledger {
             Decision::Grow { gang, size } => self.grow(gang, size, out),
             Decision::Start { gang, placement } => self.start(gang, placement, out),
             Decision::Bypass { gang } => self.count_bypass(gang),
+            Decision::Move { gang, by, to, lost_device_ms } => {
+                self.move_to(gang, by, (to, lost_device_ms), out);
+            }
             Decision::Leave { gang } => {
                 let leave = self.record(gang).and_then(|record| record.leaves.clone());
                 leave.into_iter().for_each(|leave| self.leave_now(gang, leave, out));

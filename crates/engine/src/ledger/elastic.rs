@@ -132,7 +132,7 @@ impl Ledger {
         }
     }
 
-    fn is_held(&self, job: JobId) -> bool {
+    pub(super) fn is_held(&self, job: JobId) -> bool {
         self.job(job).is_some_and(|job| job.turn.held_by.is_some())
     }
 

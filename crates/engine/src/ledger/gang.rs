@@ -255,6 +255,11 @@ impl Ledger {
             StopCause::Cancelled { by } => self.finish(gang, Ending::Cancelled { by }, out),
             StopCause::TimeLimit => self.finish(gang, Ending::TimeLimit, out),
             StopCause::IdleLimit => self.finish(gang, Ending::IdleLimit, out),
+            StopCause::Moved { to, .. } => {
+                self.reserve_move(gang, to, out);
+                let now = self.now;
+                self.wait_again(gang, now, out);
+            }
             StopCause::Displaced { .. } | StopCause::Resized { .. } | StopCause::ScaledIn { .. } => {
                 let now = self.now;
                 self.wait_again(gang, now, out);
@@ -375,7 +380,7 @@ impl Ledger {
             return;
         }
         if let Phase::Stopping { cause, stage: StopStage::Advised, next_at } = record.phase.clone()
-            && matches!(cause, StopCause::Displaced { until: None, .. })
+            && matches!(cause, StopCause::Displaced { until: None, .. } | StopCause::Moved { .. })
             && self.is_after_advice(gang, at, next_at)
         {
             // It is to leave as soon as its work is saved.

@@ -5,6 +5,7 @@ mod apply;
 mod array;
 mod calendar;
 mod commit;
+mod defragmentation;
 mod delay;
 mod elastic;
 mod exits;
@@ -42,7 +43,7 @@ use phalanx_model::{
 };
 
 use crate::cluster::{Free, Hardware, Pick, Shapes, Space, Tree};
-use crate::cycle::{Draft, Freed, Reservations, Windows};
+use crate::cycle::{Draft, Freed, Reservation, Reservations, Windows, add_reserved};
 use crate::placement::{Reshape, Search, reshapes};
 use crate::queueing::{PendingQueue, Queues};
 use history::History;
@@ -179,6 +180,12 @@ pub(crate) struct Ledger {
     to_keep: BTreeSet<GangId>,
     /// Nodes that are kept for gangs that are stopped for their hardware ([`GangRecord::moves_to`]).
     kept_nodes: BTreeMap<NodeName, GangId>,
+    /// Gangs for which others are to move in this step; `None`: the first gang for which they can.
+    to_open: BTreeSet<Option<GangId>>,
+    /// A time to look for moves that pay has come.
+    looks_for_moves: bool,
+    /// The places that are kept for gangs that move there.
+    moving: BTreeMap<GangId, Reservation>,
     replan: bool,
 }
 
@@ -248,13 +255,18 @@ impl Ledger {
             saved: BTreeSet::new(),
             to_keep: BTreeSet::new(),
             kept_nodes: BTreeMap::new(),
+            to_open: BTreeSet::new(),
+            looks_for_moves: false,
+            moving: BTreeMap::new(),
             replan: false,
         }
     }
 
     /// Advances the time. If a clock goes back, the world is mistaken: the engine keeps its time.
     pub(crate) fn advance(&mut self, now: Timestamp) {
+        let before = self.now;
         self.now = self.now.max(now);
+        self.note_look_for_moves(before, self.now);
     }
 
     pub(crate) const fn now(&self) -> Timestamp {
@@ -331,7 +343,8 @@ impl Ledger {
         let at = self.tree.index_of(node)?;
         let mut free = *self.space.free(at);
         let at = u32::try_from(at).ok()?;
-        self.reservations.add_to(&self.space, &self.tree, at, &mut free);
+        let reserved = self.reservations.values().chain(self.moving.values());
+        add_reserved(reserved, (&self.space, &self.tree), at, &mut free);
         Some(free)
     }
 
@@ -359,6 +372,7 @@ impl Ledger {
                 .chain(self.pending.next_look())
                 .chain(self.go_on_at)
                 .chain(self.windows.first_end())
+                .chain(self.looks_for_moves_at())
                 .min(),
         )
     }

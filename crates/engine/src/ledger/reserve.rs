@@ -166,6 +166,7 @@ impl Ledger {
     pub(super) fn note_making_way(&mut self, gang: GangId) {
         let by = self.record(gang).and_then(|record| match &record.phase {
             Phase::Stopping { cause: StopCause::Preempted(preemption), .. } => Some(preemption.by),
+            Phase::Stopping { cause: StopCause::Moved { by, .. }, .. } => Some(*by),
             _ => None,
         });
         match by {

@@ -62,6 +62,7 @@ impl Ledger {
         for (gang, placement) in &held {
             self.occupy(*gang, placement);
         }
+        self.recount_moving();
         for reservation in self.reservations.drain().into_values() {
             self.queues.want(reservation.waits.0, &reservation.waits.1, false);
         }

@@ -204,6 +204,7 @@ impl Ledger {
             self.endless.remove(&gang);
         }
         self.note_making_way(gang);
+        self.note_moving(gang);
         self.note_stay(gang);
         self.note_elastic(gang);
         self.note_leaving(gang);

@@ -301,7 +301,7 @@ fn policy(job: &Job, starts_ms: u64) -> Policy {
         time_limit_ms: job.limit_ms.map(|limit_ms| limit_ms.saturating_add(later_ms(job, starts_ms))),
         stop: Stop { advisory: Some(Advisory { signal: 10, lead_ms: LEAD_MS }), grace_ms: LEAD_MS },
         retry: Retry { max: 1_000, on: vec![FailureClass::Node], backoff_ms: 1_000, backoff_max_ms: 1_000 },
-        preempt: Preempt { mode: PreemptMode::Requeue, is_pinned: false },
+        preempt: Preempt { mode: PreemptMode::Requeue, is_pinned: false, may_move: false },
         ..Policy::default()
     }
 }

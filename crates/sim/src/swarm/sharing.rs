@@ -1,9 +1,9 @@
 //! Sharing in simulation testing: queues, classes and settings, the order of jobs, and the actions of operators.
 
 use phalanx_model::{
-    Advisory, After, Amounts, Array, Boost, Caps, ClassName, Delay, EndOf, Gang, Input, Job, JobId,
-    JobUpdate, Migration, Needs, NodeSet, Pool, Pools, PreemptMode, Queue, QueueName, QueueOrder, Reclaim,
-    Resource, Settings, Spares, Tasks, Timestamp, Topology,
+    Advisory, After, Amounts, Array, Boost, Caps, ClassName, Defragmentation, Delay, EndOf, Gang, Input, Job,
+    JobId, JobUpdate, Migration, Needs, NodeSet, Pool, Pools, PreemptMode, Queue, QueueName, QueueOrder,
+    Reclaim, Resource, Settings, Spares, Tasks, Timestamp, Topology,
 };
 use phalanx_scenario::Script;
 
@@ -92,6 +92,11 @@ impl Sharing {
             fails_within_ms: 10 * MINUTE_MS,
             restart_ms: 1_000,
         });
+        settings.defragmentation = Defragmentation {
+            is_automatic: rng.chance(50),
+            stays_ms: rng.below(2 * MINUTE_MS),
+            gangs_max: u32::try_from(rng.between(1, 4)).unwrap_or(1),
+        };
         self.settings = settings.clone();
         settings
     }
@@ -233,6 +238,7 @@ impl Sharing {
             _ => PreemptMode::Requeue,
         };
         job.policy.preempt.is_pinned = rng.chance(10);
+        job.policy.preempt.may_move = self.spares.chance(50);
         if rng.chance(40) {
             script.saves_ms = Some(rng.between(1_000, 20_000));
             script.save_takes_ms = rng.below(5_000);
@@ -293,7 +299,10 @@ impl Sharing {
                 let settings = Box::new(self.settings());
                 Some(Act::Tell(Input::SettingsConfigured { settings }))
             }
-            _ => None,
+            _ => {
+                let gang = Some(job.gang(0)).filter(|_| self.spares.chance(50));
+                Some(Act::Tell(Input::DefragmentationRequested { gang }))
+            }
         }
     }
 

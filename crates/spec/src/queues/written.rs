@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use phalanx_model::{Class, Queue, QueueName, Settings, ShapeQuota};
 
 use super::{
-    Account, AmountsFile, BoostFile, ClassFile, Depth, GpuHours, MigrationFile, OrderWord, Percent, Preset,
-    QueueEntry, QueueFile, QueueNodesFile, ShapeFile, SharePolicy, SpanFromZero, SparesFile, Weight, Worth,
+    Account, AmountsFile, BoostFile, ClassFile, DefragmentationFile, Depth, GpuHours, MigrationFile,
+    OrderWord, Percent, Preset, QueueEntry, QueueFile, QueueNodesFile, ShapeFile, SharePolicy, SpanFromZero,
+    SparesFile, Weight, Worth,
 };
 use crate::gpus::ModelName;
 use crate::place::At;
@@ -33,6 +34,7 @@ impl QueueFile {
             boost: Some(boost(settings)),
             spares: settings.spares.as_ref().map(SparesFile::of),
             migration: Some(MigrationFile::of(settings.migration)),
+            defragmentation: Some(DefragmentationFile::of(settings.defragmentation)),
             ..Self::default()
         }
     }

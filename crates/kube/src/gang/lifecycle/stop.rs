@@ -98,6 +98,7 @@ impl Lifecycle {
 fn stop_note(cause: &StopCause) -> String {
     match cause {
         StopCause::Preempted(eviction) => eviction.rule.to_string(),
+        StopCause::Moved { .. } => "it moves to open a place for another gang".to_owned(),
         StopCause::Displaced { detail, .. } | StopCause::Failure { detail, .. } => detail.clone(),
         StopCause::Cancelled { by } => format!("cancelled: {by}"),
         StopCause::TimeLimit => "its time is over".to_owned(),

@@ -477,7 +477,7 @@ impl Lifecycle {
             start_deadline_ms: self.options.ready_ms,
             stop,
             retry,
-            preempt: Preempt { mode, is_pinned: false },
+            preempt: Preempt { mode, is_pinned: false, may_move: false },
             ..Policy::default()
         }
     }

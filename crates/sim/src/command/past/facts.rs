@@ -13,6 +13,10 @@ pub(super) fn told(input: &Input, engine: &Engine) -> Option<(Option<JobId>, &'s
         Input::NodeCordoned { node } => of_all("cordoned", node.to_string()),
         Input::NodeUncordoned { node } => of_all("uncordoned", node.to_string()),
         Input::DrainRequested { node } => of_all("drained", node.to_string()),
+        Input::DefragmentationRequested { gang } => {
+            let whom = gang.map_or_else(String::new, |gang| format!("for {}", sentences::gang(engine, gang)));
+            of_all("moves asked", whom)
+        }
         Input::HealthGraded { health } => {
             let what = if health.devices.is_empty() {
                 health.node.to_string()

@@ -1,0 +1,130 @@
+//! Gangs that move to open a place for a gang that waits: what was asked for, and the places that are kept for the gangs that
+//! move until they start there.
+
+use phalanx_model::{Change, GangId, Outcome, Phase, Placement, Reserved, StopCause, Timestamp};
+
+use super::Ledger;
+use super::apply::refuse;
+use crate::cycle::{Config, Reservation, Rules, defragment};
+
+/// How often the ledger looks whether moves pay. A look belongs to a minute and not to the time of the last one: so an engine
+/// that was rebuilt looks at the same times.
+const LOOK_MS: u64 = 60_000;
+
+impl Ledger {
+    /// Opens a place for each gang for which that was asked in this step, and, if settings say so, for a head.
+    pub(crate) fn defragment(&mut self, config: Config, out: &mut Outcome) {
+        let asked = std::mem::take(&mut self.to_open);
+        let is_due = std::mem::take(&mut self.looks_for_moves);
+        if self.sync.any() {
+            return;
+        }
+        for gang in asked {
+            if let Err(why) = self.open_for(gang, false, config, out) {
+                let what = gang.map_or_else(
+                    || "defragmentation".to_owned(),
+                    |gang| format!("defragmentation for gang {gang}"),
+                );
+                refuse(out, what, &why);
+            }
+        }
+        if is_due && self.queues.settings().defragmentation.is_automatic {
+            // Why nothing moves is of interest to those only who ask.
+            let _nothing = self.open_for(None, true, config, out);
+        }
+    }
+
+    fn open_for(
+        &mut self,
+        gang: Option<GangId>,
+        has_to_pay: bool,
+        config: Config,
+        out: &mut Outcome,
+    ) -> Result<(), String> {
+        let settings = self.queues.settings();
+        let restart_ms = settings.migration.unwrap_or_default().restart_ms;
+        let rules = Rules { settings: settings.defragmentation, restart_ms, has_to_pay };
+        let mut draft = self.lend();
+        let planned = defragment(self, &mut draft, gang, rules, config);
+        self.take_back(draft);
+        let plan = phalanx_model::Plan { decisions: planned? };
+        self.commit(&plan, out);
+        out.plan.decisions.extend(plan.decisions);
+        self.free_exited();
+        self.say_reasons(out);
+        Ok(())
+    }
+
+    /// What was asked for in this step was decided by another engine.
+    pub(crate) fn forget_asked_moves(&mut self) {
+        self.to_open.clear();
+        self.looks_for_moves = false;
+    }
+
+    /// Notes whether a time to look for moves is between these two times.
+    pub(super) fn note_look_for_moves(&mut self, before: Timestamp, now: Timestamp) {
+        self.looks_for_moves |= before.0 / LOOK_MS != now.0 / LOOK_MS;
+    }
+
+    /// When to look for moves next, if gangs wait.
+    pub(super) fn looks_for_moves_at(&self) -> Option<Timestamp> {
+        let is_automatic = self.queues.settings().defragmentation.is_automatic;
+        let waits = !self.reservations.is_empty() || self.pending.len() > 0;
+        (is_automatic && waits).then(|| Timestamp((self.now.0 / LOOK_MS + 1).saturating_mul(LOOK_MS)))
+    }
+
+    /// Stops a running gang that moves.
+    pub(super) fn move_to(
+        &mut self,
+        gang: GangId,
+        by: GangId,
+        (to, lost_device_ms): (Placement, u64),
+        out: &mut Outcome,
+    ) {
+        self.keep_size(gang);
+        self.begin_stop(gang, StopCause::Moved { by, to, lost_device_ms }, out);
+    }
+
+    /// Keeps the place that a gang moves to while the gang is stopped, and no longer.
+    pub(super) fn note_moving(&mut self, id: GangId) {
+        let is_kept = self.moving.contains_key(&id);
+        let to = self.record(id).and_then(|record| match &record.phase {
+            Phase::Stopping { cause: StopCause::Moved { to, .. }, .. } => Some(to),
+            _ => None,
+        });
+        match (to.cloned().zip(self.gang(id)), is_kept) {
+            (Some((to, gang)), false) => {
+                let picks = self.tree.picks_of(&to, gang);
+                let mut place = Reservation::new(picks, gang, None, 0, self.now);
+                place.book(&self.tree, &mut self.space);
+                self.moving.insert(id, place);
+            }
+            (None, true) => {
+                if let Some(mut place) = self.moving.remove(&id) {
+                    place.unbook(&self.tree, &mut self.space);
+                    self.freed.add(place.nodes());
+                    self.replan = true;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Keeps the places of all gangs that move in free capacity that is counted again.
+    pub(super) fn recount_moving(&mut self) {
+        let moving: Vec<GangId> = std::mem::take(&mut self.moving).into_keys().collect();
+        moving.into_iter().for_each(|gang| self.note_moving(gang));
+    }
+
+    /// Reserves the place that a gang moves to, once it has stopped, until it starts there.
+    pub(super) fn reserve_move(&mut self, gang: GangId, to: Placement, out: &mut Outcome) {
+        if self.is_held(gang.job) {
+            return;
+        }
+        let reserved = Reserved { placement: to, at: None, evicts: true, made_at: self.now };
+        out.changes.push(Change::GangReserved { gang, reserved: reserved.clone() });
+        if let Some(record) = self.record_mut(gang) {
+            record.reserved = Some(reserved);
+        }
+    }
+}
