@@ -4,6 +4,7 @@ mod figures;
 mod fill;
 mod growth;
 mod load;
+mod moves;
 mod nodes;
 mod questions;
 mod trials;
@@ -36,7 +37,7 @@ const ROOM_MILLI: u64 = 900;
 const BURST_PART: usize = 5;
 
 /// What can be measured by itself, and how often each is.
-const SAMPLES: [(&str, usize); 13] = [
+const SAMPLES: [(&str, usize); 14] = [
     ("questions", 40),
     ("completion", 1_000),
     ("quota", 300),
@@ -50,6 +51,7 @@ const SAMPLES: [(&str, usize); 13] = [
     ("drain", 5),
     ("notice", 5),
     ("array_cancel", 5),
+    ("moves", 5),
 ];
 
 struct Asked {
@@ -179,6 +181,9 @@ fn measure(asked: &Asked, figures: &mut Figures) -> Result<Vec<String>, String> 
         nodes::idle(asked, &mut trial)?;
         refused.extend(trial.world.refused);
         digest ^= trial.world.digest.0;
+    }
+    if let Some(often) = asked.samples("moves") {
+        refused.extend(moves::measure(sizes, often, figures)?);
     }
     figures.count("digest", digest);
     Ok(refused)

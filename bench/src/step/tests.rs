@@ -30,6 +30,16 @@ fn a_full_cluster_starts_what_waits_and_makes_way() {
 }
 
 #[test]
+fn gangs_move_where_every_node_is_half_used() {
+    let asked =
+        Asked { sizes: SMALL, json: true, growth: false, only: Some("moves".to_owned()), repeat: Some(1) };
+    let mut figures = Figures::default();
+    assert_eq!(measure(&asked, &mut figures), Ok(Vec::new()));
+    let count = |name: &str| figures.get(name).unwrap_or_else(|| panic!("{name} was not measured"));
+    assert_eq!((count("moves_gangs"), count("moves_candidates")), (8.0, 200.0));
+}
+
+#[test]
 fn nodes_change_and_arrays_are_cancelled_in_idle_and_full_clusters() {
     let figures = measured(&SMALL);
     let count = |name: &str| figures.get(name).unwrap_or_else(|| panic!("{name} was not measured"));
