@@ -1,7 +1,6 @@
 //! What operations cost: telemetry of a large cluster, and recovery from lost nodes and migration off degraded ones on real
 //! processes.
 
-mod daemon;
 mod migration;
 mod recovery;
 mod telemetry;

@@ -6,12 +6,12 @@
 
 use std::fmt;
 use std::fs;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use phalanx_model::{Grade, JobId, NodeName};
+use phalanx_model::{Grade, JobId};
 
-use super::daemon::{Daemon, beside, job};
+use crate::daemon::{Daemon, beside, job};
+use crate::network::{Network, is_possible};
 
 const CLUSTER: &str = "nodes:\n- {name: 'n[1-3]', devices: {count: 8, model: Bench GPU}}\n";
 const NODES: usize = 3;
@@ -81,7 +81,7 @@ struct Run {
 }
 
 fn one_run(migrates: bool) -> Result<Run, String> {
-    let network = Network::build()?;
+    let network = Network::build(NODES)?;
     let when = if migrates { "always" } else { "never" };
     let daemon = Daemon::start(CLUSTER, &format!("migration: {{when: {when}}}\n"))?;
     let id = daemon.submit(job(RANKS, &script(&daemon, &network)?)?)?;
@@ -153,89 +153,7 @@ fn reach(daemon: &Daemon, id: JobId, attempt: u32, step: u64) -> Result<Instant,
 
 /// All-reduces of 128 KiB between the namespaces of the nodes, with a checkpoint every 10 of them.
 fn script(daemon: &Daemon, network: &Network) -> Result<String, String> {
-    let (folder, ring) = (daemon.folder().display(), beside("ring-allreduce", "phalanx-examples")?);
-    Ok(format!(
-        "root={folder}/root-$PHALANX_ATTEMPT
-         if [ $PHALANX_RANK = 0 ]; then echo {NET}.${{PHALANX_NODE#n}} > $root.next && mv $root.next $root; fi
-         until [ -s $root ]; do sleep 0.01; done
-         export MASTER_ADDR=$(cat $root) PHALANX_CKPT_DIR={folder}/checkpoint
-         exec nsenter --net=/run/netns/{prefix}-$PHALANX_NODE {ring} --bytes 128KiB --warmup 0 --steps 1000000 \
-           --step-sleep-ms 10 --checkpoint-every 10",
-        prefix = network.prefix,
-        ring = ring.display()
-    ))
-}
-
-/// Of the nodes' addresses, in namespaces of their own.
-const NET: &str = "10.99.0";
-
-/// A switch, and a namespace for each node.
-struct Network {
-    prefix: String,
-}
-
-fn is_possible() -> bool {
-    let name = format!("phalanx-bench-{}", std::process::id());
-    let can = run("ip", &["netns", "add", &name]).is_ok()
-        && ["tc", "nsenter"]
-            .into_iter()
-            .all(|tool| run(tool, &["--help"]).is_ok() || run(tool, &["-V"]).is_ok());
-    let _ = run("ip", &["netns", "del", &name]);
-    can
-}
-
-fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
-    let output = Command::new(program).args(arguments).output().map_err(|e| format!("{program}: {e}"))?;
-    let why = || format!("{program} {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
-    output.status.success().then_some(()).ok_or_else(why)
-}
-
-impl Network {
-    fn build() -> Result<Self, String> {
-        let network = Self { prefix: format!("phalanx-bench-{}", std::process::id()) };
-        let switch = network.of("switch");
-        run("ip", &["netns", "add", &switch])?;
-        run("ip", &["-n", &switch, "link", "add", "switch", "type", "bridge"])?;
-        run("ip", &["-n", &switch, "link", "set", "switch", "up"])?;
-        for at in 1..=NODES {
-            let (node, port) = (network.of(&format!("n{at}")), format!("n{at}"));
-            run("ip", &["netns", "add", &node])?;
-            let pair = [
-                "link", "add", &port, "netns", &switch, "type", "veth", "peer", "name", "eth0", "netns",
-                &node,
-            ];
-            run("ip", &pair)?;
-            run("ip", &["-n", &switch, "link", "set", &port, "master", "switch", "up"])?;
-            run("ip", &["-n", &node, "address", "add", &format!("{NET}.{at}/24"), "dev", "eth0"])?;
-            run("ip", &["-n", &node, "link", "set", "lo", "up"])?;
-            run("ip", &["-n", &node, "link", "set", "eth0", "up"])?;
-        }
-        Ok(network)
-    }
-
-    fn of(&self, node: &str) -> String {
-        format!("{}-{node}", self.prefix)
-    }
-
-    /// Lets 20 Mbit/s pass in each direction.
-    fn degrade(&self, node: &NodeName) -> Result<(), String> {
-        for (namespace, interface) in [(self.of(node.as_str()), "eth0"), (self.of("switch"), node.as_str())] {
-            let shape = ["-n", &namespace, "qdisc", "add", "dev", interface, "root", "tbf", "rate", "20mbit"];
-            run("tc", &[&shape[..], &["burst", "32kbit", "latency", "100ms"]].concat())?;
-        }
-        Ok(())
-    }
-
-    fn cut(&self, node: &NodeName) -> Result<(), String> {
-        run("ip", &["-n", &self.of("switch"), "link", "set", node.as_str(), "down"])
-    }
-}
-
-impl Drop for Network {
-    fn drop(&mut self) {
-        let nodes = (1..=NODES).map(|at| format!("n{at}"));
-        for node in nodes.chain(["switch".to_owned()]) {
-            let _ = run("ip", &["netns", "del", &self.of(&node)]);
-        }
-    }
+    let ring = beside("ring-allreduce", "phalanx-examples")?;
+    let settings = "--bytes 128KiB --warmup 0 --steps 1000000 --step-sleep-ms 10 --checkpoint-every 10";
+    Ok(network.script(daemon.folder(), &format!("{} {settings}", ring.display())))
 }

@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use phalanx_model::{Grade, NodeName};
 
-use super::daemon::{Daemon, job};
+use crate::daemon::{Daemon, job};
 
 /// Enough for the gang, and as many spare ones as are lost at most.
 const CLUSTER: &str = "nodes:\n- {name: 'n[1-7]', devices: {count: 8, model: Bench GPU}}\n";

@@ -59,6 +59,8 @@ struct Run<'a> {
     data: Vec<f32>,
     /// Steps that are complete.
     done: u64,
+    /// Own work for the last step, without the time that the rank waited for others.
+    work: Duration,
 }
 
 fn run(settings: &Settings) -> Result<(), RingError> {
@@ -75,7 +77,8 @@ fn run(settings: &Settings) -> Result<(), RingError> {
         println!("rank {}: resumed from step {}", settings.rank, start.resume);
     }
     let data = vec![0.0; settings.elements()];
-    let mut run = Run { settings, signals, control, ring, checkpoint, data, done: start.resume };
+    let mut run =
+        Run { settings, signals, control, ring, checkpoint, data, done: start.resume, work: Duration::ZERO };
     let ended = run.work();
     // Where the others do not know of the end, a connection that breaks tells them best.
     if ended.as_ref().err().is_none_or(RingError::is_known_to_all) {
@@ -98,7 +101,7 @@ impl Run<'_> {
             let vote = self.step(self.done)?;
             self.done += 1;
             table.step(self.done, vote.nanos);
-            self.settings.report(self.done);
+            self.settings.report(self.done, self.work);
             if vote.checkpoint || self.done.is_multiple_of(self.settings.checkpoint_every) {
                 self.save()?;
             }
@@ -115,18 +118,22 @@ impl Run<'_> {
     /// One all-reduce, verified by all. Returns what all ranks together say of it.
     fn step(&mut self, step: u64) -> Result<Vote, RingError> {
         let (rank, world) = (self.settings.rank, self.settings.world_size);
+        let filling = Instant::now();
         buffer::fill(&mut self.data, rank, step);
+        let filled = filling.elapsed();
         self.control.agree(&Vote::default())?;
         let begun = Instant::now();
         if let Err(failure) = self.ring.all_reduce(&mut self.data) {
             return Err(self.control.blame(failure));
         }
         let nanos = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let working = Instant::now();
         let wrong = buffer::first_wrong(&self.data, world, step);
         if let Some(wrong) = &wrong {
             eprintln!("rank {rank}: step {step}: {wrong}");
         }
         self.sleep()?;
+        self.work = filled + working.elapsed();
         let vote = self.control.agree(&Vote {
             nanos,
             wrong: wrong.is_some().then_some(rank),

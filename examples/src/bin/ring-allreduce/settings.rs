@@ -92,10 +92,10 @@ impl Settings {
         Ok(())
     }
 
-    /// Writes how far the rank is. A file that is gone is no reason to end.
-    pub(crate) fn report(&self, done: u64) {
+    /// Writes how far the rank is, and how long its own work for the last step took. A file that is gone is no reason to end.
+    pub(crate) fn report(&self, done: u64, work: Duration) {
         if let Some(file) = &self.progress {
-            let _ = fs::write(file, format!("step={done} of={}\n", self.steps));
+            let _ = fs::write(file, format!("step={done} of={} work={}us\n", self.steps, work.as_micros()));
         }
     }
 
