@@ -1,6 +1,6 @@
 # The few commands a person needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test swarm swarm-nightly bench-sim bench-kube image deb test-kube test-kubelet kube-upgrade kube-up kube-demo kube-race kube-kills walls fmt deny fuzz clean check-tools wasm-target node-tools
+.PHONY: help demo drill test swarm swarm-nightly bench-sim bench-kube image deb test-kube test-kubelet kube-upgrade kube-up kube-demo kube-race kube-kills walls fmt deny fuzz clean check-tools wasm-target node-tools
 
 CARGO ?= cargo
 RUST_MIN := 1.95
@@ -14,6 +14,10 @@ help: ## List the commands
 demo: check-tools ## Build everything and watch a gang job wait, run and survive
 	$(CARGO) build --release -p phalanx-cli -p phalanx-examples
 	$(TARGET_DIR)/release/demo
+
+drill: check-tools ## Inject faults into real gang jobs on this machine, check them, and write a report page (two minutes)
+	$(CARGO) build --release -p phalanx-cli -p phalanx-examples -p phalanx-bench
+	$(TARGET_DIR)/release/phalanx-bench drill --page $(TARGET_DIR)/drill.html --json $(TARGET_DIR)/drill.json
 
 # Nothing is built twice there, so incremental builds would only fill the disk. Cargo is asked for targets of the workspace and
 # not of a package: a package by itself has other features of its dependencies, and they would be built again.

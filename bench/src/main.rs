@@ -1,6 +1,7 @@
 //! Benchmarks that anyone can run.
 //!
 //! `cargo run --release -p phalanx-bench -- cost [--json] [--fit] [--plot FILE] [--data FOLDER]`
+//! `cargo run --release -p phalanx-bench -- drill [--page FILE] [--json FILE] [--only FAULT] [--dev]`
 //! `cargo run --release -p phalanx-bench -- map [--json]`
 //! `cargo run --release -p phalanx-bench -- placement [--nodes N] [--growth] [--json]`
 //! `cargo run --release -p phalanx-bench -- grid [--json] [--seeds FIRST-LAST]`
@@ -15,11 +16,14 @@
 //! `cargo run --release -p phalanx-bench -- victims [--instances N]`
 
 mod cost;
+mod daemon;
+mod drill;
 mod grid;
 mod islands;
 mod kube;
 mod lingjun;
 mod map;
+mod network;
 mod openb;
 mod ops;
 mod optimality;
@@ -41,6 +45,15 @@ usage: phalanx-bench cost [--json] [--fit] [--plot FILE] [--data FOLDER]
     --fit          also the constants that fit all measurements, as constants.toml has them
     --plot FILE    write predicted against measured all-reduce times as SVG
     --data FOLDER  the measurements; without it ../shared/data/measured beside the project
+
+usage: phalanx-bench drill [--page FILE] [--json FILE] [--only FAULT] [--dev]
+
+  drill   real daemons and gangs of real processes, one fault after another; fails when Phalanx misses an expectation, or a
+          job does not finish with the correct result (needs `phalanx` and `ring-allreduce` beside this executable)
+    --page FILE    the report as one HTML page
+    --json FILE    the report as JSON
+    --only FAULT   one fault, such as rank-killed; again for more; without it all
+    --dev          take both executables from the folder `debug` of the build
 
 usage: phalanx-bench map [--json]
 
@@ -157,6 +170,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match arguments.split_first() {
         Some((verb, rest)) if verb == "cost" => cost::run(rest),
+        Some((verb, rest)) if verb == "drill" => drill::run(rest),
         Some((verb, rest)) if verb == "map" => map::run(rest),
         Some((verb, rest)) if verb == "placement" => placement::run(rest),
         Some((verb, rest)) if verb == "optimality" => optimality::run(rest),

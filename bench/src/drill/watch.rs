@@ -1,0 +1,91 @@
+//! Watches the steps of a gang: the file in which rank 0 reports its progress.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use phalanx_local::Paths;
+use phalanx_model::JobId;
+
+use super::record::Sample;
+
+const POLL: Duration = Duration::from_millis(10);
+
+/// The wall clock, in milliseconds since 1970.
+pub(super) fn now_ms() -> u64 {
+    since_1970(SystemTime::now())
+}
+
+fn since_1970(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Reads the file until it is dropped, also while no daemon runs.
+pub(super) struct Watch {
+    samples: Arc<Mutex<Vec<Sample>>>,
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    pub(super) fn start(paths: &Paths, job: JobId) -> Self {
+        let (samples, is_over) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
+        let thread = {
+            let (samples, is_over, paths) = (Arc::clone(&samples), Arc::clone(&is_over), paths.clone());
+            std::thread::spawn(move || watch(&samples, &is_over, &paths, job))
+        };
+        Self { samples, is_over, thread: Some(thread) }
+    }
+
+    fn read(&self) -> MutexGuard<'_, Vec<Sample>> {
+        // A sample is pushed whole.
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The last completed step.
+    pub(super) fn last(&self) -> Option<Sample> {
+        self.read().last().copied()
+    }
+
+    pub(super) fn samples(&self) -> Vec<Sample> {
+        self.read().clone()
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn watch(samples: &Mutex<Vec<Sample>>, is_over: &AtomicBool, paths: &Paths, job: JobId) {
+    let mut attempt = 1;
+    let mut last = None;
+    while !is_over.load(Ordering::SeqCst) {
+        let folder = |attempt| paths.attempt(job.gang(0), attempt);
+        if folder(attempt + 1).exists() {
+            attempt += 1;
+        }
+        let read = step(&folder(attempt).join("progress.0"));
+        if let Some((at_ms, step)) = read.filter(|(_, step)| last != Some((attempt, *step))) {
+            last = Some((attempt, step));
+            samples.lock().unwrap_or_else(PoisonError::into_inner).push(Sample { at_ms, attempt, step });
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+/// When the rank wrote its file, and the step in it.
+fn step(file: &Path) -> Option<(u64, u64)> {
+    let text = fs::read_to_string(file).ok()?;
+    let step = text.split_whitespace().find_map(|word| word.strip_prefix("step="))?.parse().ok()?;
+    let written = fs::metadata(file).and_then(|meta| meta.modified()).ok()?;
+    Some((since_1970(written), step))
+}
