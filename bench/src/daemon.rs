@@ -174,9 +174,9 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Ranks outlive a daemon that was killed.
-        if self.child.is_none() {
-            let _ = self.up();
+        // Ranks outlive a daemon that was killed, or that Ctrl-C reached.
+        if self.ask(Verb::Ping).is_err() {
+            let _ = self.kill().and_then(|()| self.up());
         }
         if let Ok(Answer::Jobs(jobs)) =
             self.ask(Verb::List { finished: false, filter: Default::default(), limit: 10 })

@@ -45,7 +45,11 @@ pub(super) const FAULTS: [Fault; 13] = [
         title: "A rank freezes, and goes on later",
         basis: ranks::BASIS,
         notice: Notice::Reports,
-        expects: &["Phalanx reports that the job is stalled", STAYS, "Phalanx reports that the job goes on"],
+        expects: &[
+            "Phalanx reports that the job is stalled, a minute after its last step",
+            STAYS,
+            "Phalanx reports that the job goes on",
+        ],
         plan: || Ok(ranks::plan(400, 20)),
         inject: ranks::is_frozen,
     },

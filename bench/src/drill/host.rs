@@ -33,7 +33,8 @@ impl Disk {
             Ok(output) if output.status.success() => Ok(Self(folder)),
             Ok(output) => {
                 let said = String::from_utf8_lossy(&output.stderr);
-                Err(format!("a small filesystem cannot be mounted, which takes root: {}", said.trim()))
+                let said = said.lines().next().unwrap_or_default();
+                Err(format!("a small filesystem cannot be mounted, which takes root: {said}"))
             }
             Err(e) => Err(format!("`mount` cannot be started: {e}")),
         }

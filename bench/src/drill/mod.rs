@@ -5,6 +5,7 @@
 //! | `catalogue` | the faults, and what is expected of Phalanx |
 //! | `scene` | one fault: its daemon, its gang, and what is seen of them |
 //! | `ranks`, `hardware`, `host` | how faults are injected |
+//! | `interrupt` | Ctrl-C |
 //! | `watch` | steps of a gang over time |
 //! | `record`, `phases` | what is recorded of a fault |
 //! | `page`, `strip` | the report as a page, and its pictures |
@@ -12,6 +13,7 @@
 mod catalogue;
 mod hardware;
 mod host;
+mod interrupt;
 mod page;
 mod phases;
 mod ranks;
@@ -31,6 +33,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use catalogue::{FAULTS, Fault};
+use interrupt::is_over;
 use phases::phases;
 use record::{Phases, Record, Report, Steps, Verdict, time};
 use scene::{Scene, Seen, Tools};
@@ -103,8 +106,12 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let is_wanted =
         |fault: &&Fault| settings.only.is_empty() || settings.only.iter().any(|id| id == fault.id);
     let faults: Vec<&Fault> = FAULTS.iter().filter(is_wanted).collect();
+    interrupt::watch()?;
     let (began_ms, began) = (now_ms(), Instant::now());
     let records = drill(&tools, &faults);
+    if is_over() {
+        return Err("interrupted; all jobs of the drill were cancelled".to_owned());
+    }
     let report = Report {
         began_ms,
         took_ms: millis(began),
@@ -153,7 +160,7 @@ fn drill(tools: &Tools, faults: &[&Fault]) -> Vec<Record> {
     std::thread::scope(|threads| {
         for _ in 0..LANES.min(faults.len()) {
             threads.spawn(|| {
-                while let Some(at) = order.get(next.fetch_add(1, Ordering::SeqCst)) {
+                while let Some(at) = order.get(next.fetch_add(1, Ordering::SeqCst)).filter(|_| !is_over()) {
                     let record = one(tools, faults[*at]);
                     eprintln!("{:<20} {:<11} {}", record.id, record.verdict.word(), span(record.took_ms));
                     done.lock().unwrap_or_else(PoisonError::into_inner).push((*at, record));

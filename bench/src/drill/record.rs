@@ -22,23 +22,27 @@ impl Report {
 
     /// One sentence for a person who was not there.
     pub(super) fn summary(&self) -> String {
-        let (passed, failed) = (self.count(Verdict::Passed), self.count(Verdict::Failed));
-        let (tried, skipped) = (passed + failed, self.count(Verdict::PassedOver));
+        let (failed, skipped) = (self.count(Verdict::Failed), self.count(Verdict::PassedOver));
+        let tried = self.faults.len() - skipped;
         let jobs = match self.jobs() {
-            (done, all) if done == all => format!("All gang jobs ({all}) finished with the correct result"),
+            (done, all) if done == all => {
+                format!("{} finished with the correct result", all_of(all, "gang job"))
+            }
             (done, all) => format!("{done} of {all} gang jobs finished with the correct result"),
         };
         let faults = match failed {
-            0 => format!("Phalanx met every expectation in all faults ({tried})"),
-            1 => format!("Phalanx missed an expectation in 1 of {tried} faults"),
-            n => format!("Phalanx missed expectations in {n} of {tried} faults"),
+            0 => format!("and Phalanx met every expectation in {}", all_of(tried, "fault").to_lowercase()),
+            failed => format!("and Phalanx missed expectations in {failed} of {tried} faults"),
         };
         let skipped = match skipped {
             0 => String::new(),
-            1 => " 1 fault was passed over.".to_owned(),
+            1 => " One fault was passed over.".to_owned(),
             n => format!(" {n} faults were passed over."),
         };
-        format!("{jobs}. {faults}.{skipped}")
+        match tried {
+            0 => format!("No fault was injected.{skipped}"),
+            _ => format!("{jobs}, {faults}.{skipped}"),
+        }
     }
 
     /// Jobs that finished correctly, and all jobs.
@@ -47,6 +51,11 @@ impl Report {
         let done = tried().filter(|fault| fault.result.is_some());
         (done.count(), tried().count())
     }
+}
+
+/// `All 13 faults`, `The fault`.
+fn all_of(count: usize, noun: &str) -> String {
+    if count == 1 { format!("The {noun}") } else { format!("All {count} {noun}s") }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -15,6 +15,7 @@ use phalanx_model::{Grade, JobId};
 
 use super::fake::Fake;
 use super::host::Disk;
+use super::interrupt::is_over;
 use super::record::{Check, Note, Quote, Steps};
 use super::watch::{Watch, now_ms};
 use crate::daemon::{Daemon, Nodes, Setup, job};
@@ -136,8 +137,10 @@ impl Scene {
         Ok(scene)
     }
 
-    pub(super) fn until<T>(&self, what: &str, look: impl FnMut() -> Option<T>) -> Result<T, String> {
-        self.daemon.until_polled(what, POLL, look)
+    pub(super) fn until<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> Result<T, String> {
+        let found =
+            self.daemon.until_polled(what, POLL, || if is_over() { Some(None) } else { look().map(Some) })?;
+        found.ok_or_else(|| "interrupted".to_owned())
     }
 
     pub(super) fn view(&self) -> Result<JobView, String> {

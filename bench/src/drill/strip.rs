@@ -80,15 +80,15 @@ pub(super) fn strip(fault: &Record, width: f64) -> String {
         // A label needs about seven pixels for a letter.
         if wide > 7.0 * label.len() as f64 + 6.0 {
             let (at, line) = (left + wide / 2.0, top + high / 2.0 + 4.0);
-            _ = write!(svg, "<text class=\"in\" x=\"{at:.1}\" y=\"{line}\">{label}</text>");
+            _ = write!(svg, "<text class=\"in {class}\" x=\"{at:.1}\" y=\"{line}\">{label}</text>");
         }
     }
     svg += &curve(fault, &x, [from, to]);
     svg += &axis(&x, [from, to], width);
-    let at = x(0);
+    let (at, bottom) = (x(0), CURVE[0] + CURVE[1]);
     _ = write!(
         svg,
-        "<path class=\"fault\" d=\"M{at:.1} 16V{AXIS}\"/><text class=\"fault\" x=\"{at:.1}\" y=\"12\">fault</text></svg>"
+        "<path class=\"fault\" d=\"M{at:.1} 16V{bottom}\"/><text class=\"fault\" x=\"{at:.1}\" y=\"12\">fault</text></svg>"
     );
     svg
 }
@@ -115,9 +115,10 @@ fn curve(fault: &Record, x: &impl Fn(i64) -> f64, [from, to]: [i64; 2]) -> Strin
             let _ =
                 if path.is_empty() { write!(path, "M{x:.1} {y:.1}") } else { write!(path, "H{x:.1}V{y:.1}") };
         }
-        // The last attempt that is shown goes on to the right edge.
-        if attempt.last() == shown.last() {
-            _ = write!(path, "H{:.1}", x(to));
+        // The last attempt that is shown goes on to the right edge, and others until they were stopped.
+        let end = if attempt.last() == shown.last() { Some(to) } else { fault.phases.stopped_ms };
+        if let Some(end) = end {
+            _ = write!(path, "H{:.1}", x(end.clamp(from, to)));
         }
         _ = write!(svg, "<path class=\"steps\" d=\"{path}\"/>");
     }

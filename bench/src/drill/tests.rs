@@ -102,15 +102,17 @@ fn a_page_needs_nothing_else_and_quotes_as_text() {
 #[test]
 fn a_summary_counts_jobs_and_faults() {
     let skipped = Record { verdict: Verdict::PassedOver, result: None, ..record() };
+    let two = report(vec![record(), record()]).summary();
+    assert!(two.starts_with("All 2 gang jobs ") && two.ends_with(" in all 2 faults."), "{two}");
     let failed = Record { verdict: Verdict::Failed, result: None, ..record() };
     assert_eq!(
         report(vec![record(), skipped]).summary(),
-        "All gang jobs (1) finished with the correct result. Phalanx met every expectation in all faults (1). \
-         1 fault was passed over."
+        "The gang job finished with the correct result, and Phalanx met every expectation in the fault. One fault was \
+         passed over."
     );
     assert_eq!(
         report(vec![record(), failed]).summary(),
-        "1 of 2 gang jobs finished with the correct result. Phalanx missed an expectation in 1 of 2 faults."
+        "1 of 2 gang jobs finished with the correct result, and Phalanx missed expectations in 1 of 2 faults."
     );
 }
 
