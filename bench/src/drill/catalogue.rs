@@ -68,7 +68,7 @@ pub(super) const FAULTS: [Fault; 13] = [
         basis: FOUND,
         notice: Notice::Reports,
         expects: &["Phalanx grades the GPU broken", MOVES, FEW_AGAIN],
-        plan: || hardware::found(200, 30),
+        plan: || hardware::found(250, 30),
         inject: hardware::gpu_is_lost,
     },
     xid(
@@ -141,7 +141,7 @@ pub(super) const FAULTS: [Fault; 13] = [
         basis: ranks::BASIS,
         notice: Notice::Answers,
         expects: &["all ranks live on without a daemon, and complete steps", STAYS, "no step is done again"],
-        plan: || Ok(ranks::plan(250, 20)),
+        plan: || Ok(ranks::plan(400, 20)),
         inject: host::daemon_is_killed,
     },
 ];
@@ -158,7 +158,7 @@ const fn xid(
         basis: XID,
         notice: Notice::Reports,
         expects,
-        plan: || hardware::found(200, 20),
+        plan: || hardware::found(300, 20),
         inject,
     }
 }

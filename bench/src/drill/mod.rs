@@ -204,7 +204,10 @@ fn one(tools: &Tools, fault: &Fault) -> Record {
         Ok(scene) => scene,
         Err(why) => return Record { why: Some(why), took_ms: millis(began), ..record },
     };
-    let ended = (fault.inject)(&mut scene).and_then(|()| scene.finish());
+    let injected = (fault.inject)(&mut scene);
+    // Whatever became of the fault, the job is to finish.
+    let ended = scene.finish();
+    let ended = injected.and(ended);
     let seen = scene.seen();
     record.phases = phases(&seen);
     let Seen { checks, notes, quotes, steps, samples, placed, result, fault_ms, injected, .. } = seen;

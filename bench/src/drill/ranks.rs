@@ -75,16 +75,22 @@ pub(super) fn is_frozen(scene: &mut Scene) -> Result<(), String> {
     let pids = scene.pids()?;
     scene.inject(format!("sent SIGSTOP to rank {VICTIM} (process {})", scene.pid(VICTIM)?));
     scene.signal(VICTIM, Signal::SIGSTOP)?;
+    let stalls = stalls(scene, &pids);
+    // The job can end only now, also if Phalanx has not reported it.
+    scene.note(format!("sent SIGCONT to rank {VICTIM}"));
+    scene.signal(VICTIM, Signal::SIGCONT)?;
+    stalls?;
+    let on = scene.event("stalled no more")?;
+    scene.check(2, true, format!("stalled no more {}", on.detail));
+    Ok(())
+}
+
+fn stalls(scene: &mut Scene, pids: &[Pid]) -> Result<(), String> {
     let stalled = scene.event("stalled")?;
     scene.noticed(stalled.at.0);
     let shown = scene.gang()?.progress.and_then(|progress| progress.stalled_since).is_some();
     scene.check(0, shown, format!("the job is shown as stalled: {}", stalled.detail));
-    check_stays(scene, 1, &pids)?;
-    scene.note(format!("sent SIGCONT to rank {VICTIM}"));
-    scene.signal(VICTIM, Signal::SIGCONT)?;
-    let on = scene.event("stalled no more")?;
-    scene.check(2, true, format!("stalled no more {}", on.detail));
-    Ok(())
+    check_stays(scene, 1, pids)
 }
 
 /// Of a period, the rank is stopped for the first time and runs for the second.

@@ -24,7 +24,7 @@ use crate::network::Network;
 /// Ranks write a checkpoint every so many steps.
 pub(super) const EVERY: u64 = 10;
 /// Different steps that Phalanx has read before a fault whose detection compares the pace of the gang with the usual one.
-const READS: usize = 5;
+const READS: usize = 4;
 const POLL: Duration = Duration::from_millis(20);
 /// Of one attempt: nothing that a drill started runs for longer.
 const TIME_LIMIT_MS: u64 = 10 * 60_000;
