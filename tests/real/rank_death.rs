@@ -50,6 +50,38 @@ fn a_killed_rank_restarts_the_whole_gang_after_a_pause() {
     bench.await_nobody();
 }
 
+/// What a rank leaves behind keeps its end from being heard of, and another rank fails for it meanwhile.
+#[test]
+fn the_rank_that_ended_first_is_blamed_whoever_is_heard_of_first() {
+    let bench = Bench::up_with(NODE_OF_8);
+    let script = format!(
+        "pid={}
+         if [ $PHALANX_RANK = 1 ]; then
+           (trap '' TERM; until [ -e $pid.done ]; do sleep 0.05; done) & echo $$ > $pid.next; mv $pid.next $pid
+           exec sleep 1000
+         fi
+         until [ -e $pid ]; do sleep 0.02; done
+         while kill -0 $(cat $pid) 2> /dev/null; do sleep 0.02; done
+         touch $pid.seen; exit 1",
+        bench.path("pid").display()
+    );
+    let mut job = shell(2, &script);
+    job.policy.stop.grace_ms = 60_000;
+    let id = bench.submit(job);
+    bench.await_state(id, "running");
+    until("both are there", || bench.path("pid").exists());
+    signal(bench.shim(id, 1, 1).rank_pid.unwrap(), Signal::SIGKILL);
+    let stopping =
+        || bench.get(id).events.into_iter().filter(|event| event.what == "stopping").collect::<Vec<_>>();
+    until("it stops", || !stopping().is_empty());
+    fs::write(bench.path("pid.done"), "").unwrap();
+    let view = bench.ended(id);
+    let last = stopping().pop().unwrap();
+    assert!(last.detail.contains("rank 1 on n1: ended by signal 9"), "{:#?}", view.events);
+    assert_eq!(view.exit_code, Some(137));
+    bench.await_nobody();
+}
+
 #[test]
 fn without_a_retry_a_killed_rank_ends_the_job_with_137() {
     let bench = Bench::up_with(NODE_OF_8);

@@ -146,7 +146,7 @@ impl World {
             }
             Order::SignalMembers { signal: Signal::Advisory(_), .. } => {}
             Order::SignalMembers { .. } | Order::KillMembers { .. } => {
-                let exit = Exit { code: None, signal: Some(15), ..Exit::succeeded() };
+                let exit = Exit::by_signal(15);
                 self.answers.extend(members.map(|member| Input::MemberExited { member, exit: exit.clone() }));
             }
         }

@@ -8,7 +8,7 @@ use phalanx_engine::Config;
 use phalanx_model::{
     Answer, Change, Confidence, DeviceMask, EffectId, EndOf, Ending, Epoch, Exit, FailureClass, GangId,
     Input, Job, JobId, MemberId, Node, NodeName, Order, Outcome, Phase, Placement, Question, Reason, Slot,
-    StopStage, SyncKind, Timestamp,
+    StopCause, StopStage, SyncKind, Timestamp,
 };
 use phalanx_testkit::{GangBuilder, JobBuilder, Watched, gang, job, levels, node};
 
@@ -563,4 +563,28 @@ fn whoever_waits_for_a_job_that_is_told_to_have_ended_goes_on() {
     let job = Box::new(watched.engine.jobs().next().unwrap().0.clone());
     watched.step(&[Input::JobObserved { job, gangs: vec![phalanx_model::GangRecord { phase, ..ended }] }]);
     assert!(watched.record(id(2)).holds_capacity(), "{}", word(&watched, 2));
+}
+
+/// A rank that left something behind was heard of last although it failed first, and the rank that failed for it was blamed.
+#[test]
+fn the_rank_that_ended_first_is_blamed() {
+    let failed = |code, ended_ns| Exit { ended_ns, ..Exit::code(code) };
+    let cases = [
+        ((Some(20), Some(10)), 2, "it ended before"),
+        ((Some(10), Some(20)), 1, "it ended after"),
+        ((None, Some(10)), 1, "nobody knows"),
+    ];
+    for ((first_ns, second_ns), blamed, what) in cases {
+        let mut watched = Watched::with_nodes(&levels(&["cluster"]), &[node("a").gpus(4).build()]);
+        watched.submit(job(1, gang(3)).retry(1, &[FailureClass::UserCode]));
+        watched.run(1);
+        watched.step(&[Input::MemberExited { member: watched.member(1, 1), exit: failed(1, first_ns) }]);
+        watched.restart();
+        watched.step(&[Input::MemberExited { member: watched.member(1, 2), exit: failed(7, second_ns) }]);
+        let phase = watched.record(JobId(1).gang(0)).phase.clone();
+        let Phase::Stopping { cause: StopCause::Failure { rank, .. }, .. } = phase else {
+            panic!("{phase:?}")
+        };
+        assert_eq!(rank, Some(blamed), "{what}");
+    }
 }

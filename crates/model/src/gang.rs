@@ -360,24 +360,33 @@ pub struct Exit {
     /// The failure class if something other than the program failed.
     pub class: Option<FailureClass>,
     pub detail: String,
+    /// When the rank's own process ended, in nanoseconds of the boot clock of its machine, if that is known. What it left may end
+    /// later, and only times of one machine can be compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_ns: Option<u64>,
 }
 
 impl Exit {
     /// Ended with code 0.
     #[must_use]
     pub const fn succeeded() -> Self {
-        Self { code: Some(0), signal: None, class: None, detail: String::new() }
+        Self::code(0)
     }
 
     #[must_use]
     pub const fn code(code: i32) -> Self {
-        Self { code: Some(code), signal: None, class: None, detail: String::new() }
+        Self { code: Some(code), signal: None, class: None, detail: String::new(), ended_ns: None }
+    }
+
+    #[must_use]
+    pub const fn by_signal(signal: i32) -> Self {
+        Self { code: None, signal: Some(signal), class: None, detail: String::new(), ended_ns: None }
     }
 
     /// A member that never ran the user's program.
     #[must_use]
     pub fn failed(class: FailureClass, detail: impl Into<String>) -> Self {
-        Self { code: None, signal: None, class: Some(class), detail: detail.into() }
+        Self { code: None, signal: None, class: Some(class), detail: detail.into(), ended_ns: None }
     }
 
     #[must_use]

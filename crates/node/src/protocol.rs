@@ -85,7 +85,9 @@ impl ShimEvent {
     /// How a member with this exit is told of.
     pub(crate) fn of_exit(exit: Exit) -> Self {
         match exit {
-            Exit { code: None, signal: None, class: Some(class), detail } => Self::Failed { class, detail },
+            Exit { code: None, signal: None, class: Some(class), detail, .. } => {
+                Self::Failed { class, detail }
+            }
             exit => Self::Exited { exit },
         }
     }

@@ -10,6 +10,7 @@ use std::process::{Command, ExitStatus};
 
 use nix::libc;
 use nix::sys::stat::Mode;
+use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Gid, Pid, Uid};
 
 use crate::terminal::Size;
@@ -52,6 +53,12 @@ pub(crate) fn wait_any() -> Wait {
         _ if io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD) => Wait::Childless,
         _ => Wait::Nothing,
     }
+}
+
+/// Nanoseconds of the boot clock.
+pub(crate) fn boot_ns() -> Option<u64> {
+    let time = clock_gettime(ClockId::CLOCK_BOOTTIME).map(std::time::Duration::from).ok()?;
+    u64::try_from(time.as_nanos()).ok()
 }
 
 /// A handle on a process that its pid's next owner can never answer for.

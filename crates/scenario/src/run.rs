@@ -46,7 +46,7 @@ impl Runner {
                 world.end_member(self.job(job)?, *rank, Exit::code(*code))?;
             }
             Verb::KillRank { job, rank } => {
-                let exit = Exit { code: None, signal: Some(9), class: None, detail: String::new() };
+                let exit = Exit::by_signal(9);
                 world.end_member(self.job(job)?, *rank, exit)?;
             }
             Verb::Cordon(node) => world.cordon(node)?,

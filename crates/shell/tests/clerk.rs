@@ -90,7 +90,7 @@ impl Play {
                 }
                 Order::SignalMembers { signal: Signal::Advisory(_), .. } => {}
                 Order::SignalMembers { .. } | Order::KillMembers { .. } => {
-                    let exit = Exit { code: None, signal: Some(15), class: None, detail: String::new() };
+                    let exit = Exit::by_signal(15);
                     let members = self.living.extract_if(.., |member| mine(member));
                     answers.extend(members.map(|member| Input::MemberExited { member, exit: exit.clone() }));
                 }
@@ -130,7 +130,7 @@ impl Play {
                 let Some(member) = pick(random, &self.living) else { return };
                 self.living.retain(|other| *other != member);
                 let code = i32::try_from(random.below(2)).unwrap();
-                let exit = Exit { code: Some(code), signal: None, class: None, detail: String::new() };
+                let exit = Exit::code(code);
                 Input::MemberExited { member, exit }
             }
             7 => {
@@ -217,7 +217,7 @@ fn work_of_a_try_is_lost_also_where_the_next_one_starts_at_once() {
     for code in [1, 0] {
         let member = play.living.pop().unwrap();
         play.now = play.now.plus(100);
-        let exit = Exit { code: Some(code), signal: None, class: None, detail: String::new() };
+        let exit = Exit::code(code);
         play.tell(&[Input::MemberExited { member, exit }]);
     }
     assert_eq!(play.engine.ending(JobId(1)), Some(&Ending::Succeeded));

@@ -78,11 +78,6 @@ impl Members {
     }
 }
 
-/// A process that a signal ended.
-pub(crate) fn ended_by(signal: i32) -> Exit {
-    Exit { code: None, signal: Some(signal), class: None, detail: String::new() }
-}
-
 /// A member that never was.
 pub(crate) fn never_started(detail: &str) -> Exit {
     Exit::failed(FailureClass::StartUp, detail)

@@ -48,7 +48,7 @@ impl Watched {
     /// The facts of it.
     #[must_use]
     pub fn exits(&self, job: u64, ranks: impl IntoIterator<Item = u32>) -> Vec<Input> {
-        let exit = Exit { code: None, signal: Some(15), class: None, detail: String::new() };
+        let exit = Exit::by_signal(15);
         let members = ranks.into_iter().map(|rank| self.member(job, rank));
         members.map(|member| Input::MemberExited { member, exit: exit.clone() }).collect()
     }

@@ -117,10 +117,32 @@ impl Ledger {
             let cause = self.failure(gang, rank, exit);
             self.begin_stop(gang, cause, out);
         } else if !exit.is_success() {
+            self.blame_the_first(gang, rank, exit, out);
             self.failed_while_advised(gang, out);
         }
         self.run_if_all_released(gang, out);
         self.close_if_all_exited(gang, out);
+    }
+
+    /// A gang is being stopped for the rank that was heard of first. If this rank ended before that one, this one failed, and the
+    /// other one failed for it: what the first rank left behind may have ended later.
+    fn blame_the_first(&mut self, gang: GangId, rank: u32, exit: &Exit, out: &mut Outcome) {
+        let Some(record) = self.record(gang) else { return };
+        let Phase::Stopping { cause: StopCause::Failure { rank: Some(blamed), .. }, stage, next_at } =
+            record.phase
+        else {
+            return;
+        };
+        let ended_ns = match self.member_state(gang, blamed) {
+            Some(MemberState::Exited(of)) => of.ended_ns,
+            _ => None,
+        };
+        let is_first = exit.ended_ns.zip(ended_ns).is_some_and(|(this, other)| this < other);
+        if is_first {
+            let (attempt, cause) = (record.attempt, self.failure(gang, rank, exit));
+            self.set_phase(gang, Phase::Stopping { cause: cause.clone(), stage, next_at });
+            out.changes.push(Change::GangStopping { gang, attempt, cause });
+        }
     }
 
     /// If a rank fails before the time limit comes, the others hang: there is no reason to wait.

@@ -145,8 +145,7 @@ impl World {
             let size = self.watched.record(gang).members.len();
             for rank in 0..u32::try_from(size).unwrap() {
                 let member = MemberId { gang, attempt, rank };
-                let ended =
-                    |signal| Exit { code: None, signal: Some(signal), class: None, detail: String::new() };
+                let ended = Exit::by_signal;
                 match order {
                     Order::StartMembers { .. } => self.later(0, Input::MemberReady { member }),
                     Order::ReleaseMembers { .. } => {

@@ -156,7 +156,7 @@ fn failure(pod: &Pod) -> Exit {
     match failed {
         // The kubelet turned it away, or somebody took it off its node: nothing of the user's failed.
         None => Exit::failed(FailureClass::Infrastructure, detail),
-        Some(end) => Exit { code: Some(end.exit_code), signal: end.signal, class: None, detail },
+        Some(end) => Exit { signal: end.signal, detail, ..Exit::code(end.exit_code) },
     }
 }
 

@@ -19,6 +19,8 @@ const KEPT: usize = 16;
 /// A gang is stalled after this many times the usual time between two steps, and at least after this time.
 const STALLED_TIMES: u64 = 10;
 const STALLED_MIN_MS: u64 = 60_000;
+/// The same while the usual time is not known: the first steps of a job may take minutes, in which programs are compiled.
+const STALLED_UNKNOWN_MS: u64 = 30 * 60_000;
 /// Most ranks that a view or an event names.
 const NAMED_MAX: usize = 16;
 
@@ -141,11 +143,14 @@ impl Pace {
     /// When the gang is stalled if it reports no further step.
     fn stalls_at(&self) -> Option<Timestamp> {
         let ((from, _), (to, _)) = (self.steps.front()?, self.steps.back()?);
-        let between = (self.steps.len() as u64).checked_sub(1).filter(|between| *between >= 2)?;
-        let usual_ms = to.since(*from) / between;
+        let between = (self.steps.len() as u64).saturating_sub(1);
+        let least_ms = match to.since(*from).checked_div(between).filter(|_| between >= 2) {
+            Some(usual_ms) => usual_ms.saturating_mul(STALLED_TIMES).max(STALLED_MIN_MS),
+            None => STALLED_UNKNOWN_MS,
+        };
         // A gang that has completed all steps reports no more.
         let is_done = self.of().is_some_and(|of| self.step() >= Some(of));
-        (!is_done).then(|| to.plus(usual_ms.saturating_mul(STALLED_TIMES).max(STALLED_MIN_MS)))
+        (!is_done).then(|| to.plus(least_ms))
     }
 
     /// Ranks that have completed fewer steps than others.
@@ -294,6 +299,16 @@ mod tests {
         pace.report(0, at(100), line(100, 400));
         let stalled = Change::Stalled { since: at(99), step: 99, behind: vec![1, 2, 3] };
         assert_eq!(pace.judge(at(1_000)), [stalled]);
+    }
+
+    /// Nobody knows how long its steps take, and so it is given longer.
+    #[test]
+    fn a_gang_that_hangs_in_its_first_steps_stands_still_after_a_while() {
+        let mut pace = Pace::default();
+        run(&mut pace, 1..3, 400);
+        assert_eq!(pace.judge(at(2 + 30 * 60 - 1)), []);
+        let stalled = Change::Stalled { since: at(2), step: 2, behind: Vec::new() };
+        assert_eq!(pace.judge(at(2 + 30 * 60)), [stalled]);
     }
 
     #[test]

@@ -230,8 +230,12 @@ impl Shim {
     }
 
     fn exit_of(&self, status: ExitStatus) -> Exit {
-        let mut exit =
-            Exit { code: status.code(), signal: status.signal(), class: None, detail: String::new() };
+        let mut exit = Exit {
+            code: status.code(),
+            signal: status.signal(),
+            ended_ns: sys::boot_ns(),
+            ..Exit::succeeded()
+        };
         if !status.success() && !self.kill_asked && self.record.group.oom_kills() > 0 {
             exit.detail = self.spec.memory_bytes.map_or_else(
                 || "the kernel ended a process of it: out of memory".to_owned(),
@@ -309,7 +313,7 @@ impl Shim {
 
     fn end_at_gate(&mut self, signal: i32) {
         let detail = "stopped at the gate; nothing of it ran".to_owned();
-        self.finish(Exit { code: None, signal: Some(signal), class: None, detail }, true);
+        self.finish(Exit { detail, ..Exit::by_signal(signal) }, true);
     }
 
     fn release(&mut self) {

@@ -16,7 +16,6 @@ use phalanx_spec::Preset;
 
 use super::gangs::gang;
 use super::parts;
-use crate::members::ended_by;
 use crate::replay::{Act, Job, Machines, Part, Place, Scheduler, View};
 
 /// Steps at one moment: an order, its answer and what follows need a handful.
@@ -201,7 +200,7 @@ impl Phalanx {
                     if self.attempts.get(&job).is_some_and(|(of, _)| *of == attempt) {
                         // Told to go, it saves its work first.
                         acts.push(Act::Stop { job, keep_progress: true });
-                        self.exit(job, &ended_by(15));
+                        self.exit(job, &Exit::by_signal(15));
                     }
                 }
             }

@@ -6,7 +6,7 @@ use phalanx_model::{
 
 use super::{Due, World};
 use crate::Failure;
-use crate::members::{Member, ended_by, never_started};
+use crate::members::{Member, never_started};
 
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
@@ -114,7 +114,7 @@ impl World {
             // At the gate nothing of the user's runs that could ignore it.
             let takes = if member.state == MemberState::Running { member.script.term_ms } else { Some(0) };
             if let Some(ms) = takes {
-                self.change_after(id, ms, MemberState::Exited(ended_by(SIGTERM)));
+                self.change_after(id, ms, MemberState::Exited(Exit::by_signal(SIGTERM)));
             }
         }
     }
@@ -130,7 +130,7 @@ impl World {
                     self.report(Input::MemberExited { member: id, exit: never_started("was not started") })
                 }
                 Some(MemberState::Exited(exit)) => self.report(Input::MemberExited { member: id, exit }),
-                Some(_) => self.change(id, MemberState::Exited(ended_by(SIGKILL))),
+                Some(_) => self.change(id, MemberState::Exited(Exit::by_signal(SIGKILL))),
             }
         }
     }

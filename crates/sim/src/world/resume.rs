@@ -5,7 +5,7 @@ use phalanx_model::{Exit, GangRecord, Input, Job, MemberId, MemberState, Phase, 
 use phalanx_scenario::Script;
 
 use super::{Due, World};
-use crate::members::{Member, ended_by};
+use crate::members::Member;
 use crate::{Failure, Faults};
 
 const SIGTERM: i32 = 15;
@@ -80,7 +80,7 @@ impl World {
             let next = match (&known.state, &record.phase) {
                 _ if !lives => None,
                 (_, Phase::Stopping { .. }) => {
-                    script.term_ms.map(|ms| (ms, MemberState::Exited(ended_by(SIGTERM))))
+                    script.term_ms.map(|ms| (ms, MemberState::Exited(Exit::by_signal(SIGTERM))))
                 }
                 // When it was ordered is not known, and that it comes too late is not to be expected.
                 (MemberState::Requested, Phase::Starting { deadline }) => {
