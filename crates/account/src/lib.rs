@@ -5,6 +5,7 @@
 //! what gangs hold and what nodes have ([`Holding`], [`Host`]); it reads no clock, and equal tellings give equal entries.
 //! Amounts are thousandths of a device times milliseconds, that is microseconds of one device (`device_us`).
 
+pub mod advice;
 mod book;
 
 use std::fmt;
