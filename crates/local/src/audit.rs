@@ -66,6 +66,7 @@ impl Act {
             | Verb::History { .. }
             | Verb::Audit { .. }
             | Verb::Bill(_)
+            | Verb::Advise(_)
             | Verb::Health { .. }
             | Verb::Calendar
             | Verb::Snapshot => None,

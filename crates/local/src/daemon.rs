@@ -50,6 +50,7 @@ use crate::spot::Meter;
 use crate::threads;
 use crate::upkeep;
 use crate::usage::Usage;
+use crate::used::Used;
 use crate::verbs::tell::MetricNames;
 use crate::views::{self, Map, Reasons};
 use crate::world::LocalWorld;
@@ -175,6 +176,7 @@ pub(crate) struct Daemon {
     pub(crate) health: Health,
     pub(crate) usage: Usage,
     pub(crate) progress: Progress,
+    pub(crate) used: Used,
     pub(crate) notifier: Notifier,
     pub(crate) is_root: bool,
     next_job: AtomicU64,
@@ -323,6 +325,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         health,
         usage: Usage::new(millis(options.idle_after)),
         progress: Progress::default(),
+        used: Used::default(),
         notifier,
         is_root: nix::unistd::geteuid().is_root(),
         next_job: AtomicU64::new(next_job),
@@ -337,6 +340,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     let pumped = pumping.join().unwrap_or_default(); // It takes the process along if it panics.
     let _ = fs::remove_file(paths.socket());
     account::close(&daemon);
+    daemon.used.write_down(&daemon);
     daemon.recorder.finish();
     daemon.clock.keep(paths);
     info!(steps = pumped.steps, "stopped; jobs go on");

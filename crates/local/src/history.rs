@@ -6,6 +6,7 @@
 //! [`History::record`] is one transaction, so a crash leaves whole steps (perhaps not the last ones: they are
 //! synced when the write-ahead log is, and the daemon brings them up to date when it starts).
 
+mod advise;
 mod bill;
 mod prune;
 mod query;
@@ -19,6 +20,8 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
+pub use advise::{Amounts, Had, UsedRow};
+pub(crate) use advise::{Basis, Group, RUNS_MAX};
 pub use prune::Retention;
 pub use query::Filter;
 pub use rows::{AccountRows, AttemptRow, AuditRow, EventRow, JobRow, MemberRow, Row};

@@ -46,6 +46,7 @@ mod threads;
 mod unfit;
 mod upkeep;
 mod usage;
+mod used;
 mod user;
 mod verbs;
 mod views;

@@ -23,10 +23,12 @@ use phalanx_shell::Engine;
 
 use crate::clock::written_at;
 use crate::daemon::Daemon;
+use crate::history::Had;
 use crate::protocol::{CheckpointView, EventView, JobView, ProgressView};
 use crate::rank_file::tail;
+use crate::used::Reported;
 
-use interval::NodeLosses;
+pub(crate) use interval::NodeLosses;
 use line::Line;
 use pace::{Change, Pace};
 
@@ -48,7 +50,10 @@ const EVENTS_MAX: u32 = 64;
 
 /// The progress of running gangs, for views.
 #[derive(Debug, Default)]
-pub(crate) struct Progress(Mutex<BTreeMap<GangId, Shown>>);
+pub(crate) struct Progress {
+    shown: Mutex<BTreeMap<GangId, Shown>>,
+    losses: Mutex<NodeLosses>,
+}
 
 #[derive(Debug)]
 struct Shown {
@@ -60,7 +65,12 @@ struct Shown {
 impl Progress {
     fn shown(&self) -> MutexGuard<'_, BTreeMap<GangId, Shown>> {
         // The map is replaced as a whole, so a panic leaves it valid.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Losses of nodes under gangs, as they were last counted.
+    pub(crate) fn losses(&self) -> NodeLosses {
+        *self.losses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds the progress of gangs to views of jobs.
@@ -134,6 +144,8 @@ struct Running {
     ranks: u32,
     /// The node of each rank, those of roles included.
     nodes: Vec<NodeName>,
+    had: Had,
+    saves_every_ms: Option<u64>,
 }
 
 impl Reader {
@@ -145,7 +157,7 @@ impl Reader {
         let mut before = std::mem::take(&mut self.gangs);
         let mut events_before = std::mem::take(&mut self.events);
         let mut shown = BTreeMap::new();
-        for Running { attempt, ranks, nodes } in running {
+        for Running { attempt, ranks, nodes, had, saves_every_ms } in running {
             let mut gang = before.remove(&attempt).unwrap_or_default();
             let (id, number) = attempt;
             let dir = daemon.paths.attempt(id, number);
@@ -158,9 +170,13 @@ impl Reader {
             for change in gang.pace.judge(now).iter().filter(|change| events.admits(change)) {
                 publish(daemon, now, id, change, &nodes);
             }
-            shown.insert(id, Shown { attempt: number, view: gang.view() });
+            let view = gang.view();
+            let takes_ms = gang.pace.saved_ms();
+            daemon.used.ran(attempt, had, &Reported { view: view.as_ref(), takes_ms, saves_every_ms });
+            shown.insert(id, Shown { attempt: number, view });
             self.gangs.insert(attempt, gang);
         }
+        daemon.used.ended(daemon, now, |attempt| self.gangs.contains_key(attempt));
         *daemon.progress.shown() = shown;
         true
     }
@@ -175,6 +191,7 @@ impl Reader {
             Ok((losses, device_ms)) => self.losses = NodeLosses { losses, node_ms: device_ms / per_node },
             Err(error) => tracing::warn!(%error, "the losses of nodes cannot be counted"),
         }
+        *daemon.progress.losses.lock().unwrap_or_else(PoisonError::into_inner) = self.losses;
     }
 }
 
@@ -243,10 +260,14 @@ impl OfGang {
 
 fn running(engine: &Engine) -> Vec<Running> {
     let of_record = |job: &Job, record: &GangRecord| {
+        if !matches!(record.phase, Phase::Running { .. }) {
+            return None;
+        }
         let (gang, placement) = (job.gang_at(record.id.index)?, record.placement.as_ref()?);
         let nodes = placement.slots.iter().map(|slot| slot.node.clone()).collect();
-        let runs = matches!(record.phase, Phase::Running { .. });
-        runs.then_some(Running { attempt: (record.id, record.attempt), ranks: gang.size, nodes })
+        let attempt = (record.id, record.attempt);
+        let (had, saves_every_ms) = (Had::of(engine, placement), record.saves_every_ms);
+        Some(Running { attempt, ranks: gang.size, nodes, had, saves_every_ms })
     };
     let jobs = engine.jobs();
     jobs.flat_map(|(job, records)| records.iter().filter_map(move |record| of_record(job, record))).collect()

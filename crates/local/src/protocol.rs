@@ -3,6 +3,7 @@
 //! The socket is a Unix socket; who asks is known from the kernel (`SO_PEERCRED`), never from the request.
 //! Shapes carry [`VERSION`]; fields are only ever added within one version.
 
+mod advise;
 mod array;
 mod asks;
 mod audit;
@@ -25,6 +26,7 @@ use phalanx_model::{
 use phalanx_spec::quantity::format_micro;
 use serde::{Deserialize, Serialize};
 
+pub use advise::{AdviceView, AdviseAsk, JobAdvice};
 pub use array::{ArrayView, JobRef};
 pub use asks::{BoostAsk, LogAsk, News, WindowAsk};
 pub use audit::{AuditFilter, AuditView, ClosedBy, REASON_CHARS_MAX};
@@ -189,6 +191,8 @@ pub enum Verb {
     },
     /// What devices were for, and what it cost. Users see what their own jobs held, operators all of it.
     Bill(BillAsk),
+    /// What to ask for next time. Users see it of their own jobs, operators of all.
+    Advise(AdviseAsk),
     Cordon {
         node: NodeName,
         /// At most [`REASON_CHARS_MAX`] characters.
@@ -284,6 +288,7 @@ pub enum Answer {
     /// Oldest first.
     Audit(Vec<AuditView>),
     Bill(BillView),
+    Advice(AdviceView),
     Health(HealthView),
     /// By when they begin.
     Calendar(Vec<WindowView>),

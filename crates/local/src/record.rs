@@ -7,18 +7,20 @@ use std::fs;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use phalanx_account::advice::Interval;
 use phalanx_model::{Job, JobId, Phase, Timestamp};
 use tracing::warn;
 
 use crate::Paths;
 use crate::clock::Clock;
 use crate::history::{
-    AccountRows, AttemptRow, AuditRow, EventRow, Filter, History, HistoryError, JobRow, MemberRow, Retention,
-    Row,
+    AccountRows, AttemptRow, AuditRow, Basis, EventRow, Filter, History, HistoryError, JobRow, MemberRow,
+    Retention, Row, UsedRow,
 };
 use crate::losses;
 use crate::protocol::{
-    AuditFilter, AuditView, BillAsk, BillView, EventView, GangView, HistoryView, JobFilter, JobRef, JobView,
+    AdviseAsk, AuditFilter, AuditView, BillAsk, BillView, EventView, GangView, HistoryView, JobFilter,
+    JobRef, JobView,
 };
 use crate::threads;
 
@@ -162,6 +164,24 @@ impl Recorder {
     pub(crate) fn bill(&self, uid: Option<u32>, ask: &BillAsk) -> Result<BillView, String> {
         self.finish();
         held(&self.reader).bill(uid, ask).map_err(|e| e.to_string())
+    }
+
+    /// Records what attempts used.
+    pub(crate) fn used(&self, rows: Vec<UsedRow>) {
+        let _ = self.entries.send(Entry::Rows(rows.into_iter().map(Row::Used).collect()));
+    }
+
+    /// What advice rests on; only jobs of one user if `uid` says so.
+    pub(crate) fn advice(
+        &self,
+        uid: Option<u32>,
+        ask: &AdviseAsk,
+        interval: impl Fn(u64, u32) -> Interval,
+    ) -> Result<Basis, HistoryError> {
+        self.finish();
+        let reader = held(&self.reader);
+        let runs = reader.runs(uid, ask, self.clock.now(), interval)?;
+        Ok(Basis { runs, charged: reader.charged(uid, ask)?, prices: reader.prices()? })
     }
 
     pub(crate) fn charged_until(&self) -> Result<Option<Timestamp>, HistoryError> {

@@ -15,7 +15,7 @@ use crate::protocol::{EventView, JobView, UsageView};
 
 /// A GPU is busy above this: kernels ran in more than so much of the last sampling period of the driver. What a process
 /// does that only keeps its memory is 0 %.
-const BUSY_PERCENT: u32 = 5;
+pub(crate) const BUSY_PERCENT: u32 = 5;
 
 /// What each gang does with the GPUs that it holds.
 #[derive(Debug)]
@@ -39,11 +39,19 @@ struct Used {
 /// What a gang holds on the machine, and nothing elsewhere.
 #[derive(Clone, Debug)]
 pub(crate) struct Holds {
-    gang: GangId,
-    attempt: u32,
-    devices: DeviceMask,
+    pub(crate) gang: GangId,
+    pub(crate) attempt: u32,
+    pub(crate) devices: DeviceMask,
     /// It has whole devices, and its ranks run.
-    is_readable: bool,
+    pub(crate) is_readable: bool,
+}
+
+impl Holds {
+    /// Whether the use of its devices is that of its ranks alone.
+    pub(crate) fn is_known(&self, all: &[Self]) -> bool {
+        let shares = |other: &Self| other.gang != self.gang && !other.devices.and(self.devices).is_empty();
+        self.is_readable && !self.devices.is_empty() && !all.iter().any(shares)
+    }
 }
 
 /// A gang became idle, or is idle no more.
@@ -94,12 +102,9 @@ impl Usage {
         let mut before = std::mem::take(&mut *gangs);
         for held in holds {
             let known = before.remove(&held.gang);
-            let is_shared = holds
-                .iter()
-                .any(|other| other.gang != held.gang && !other.devices.and(held.devices).is_empty());
             let of_each: Option<Vec<u32>> =
                 held.devices.iter().map(|device| busy.get(&device).copied()).collect();
-            let of_each = of_each.filter(|of_each| held.is_readable && !is_shared && !of_each.is_empty());
+            let of_each = of_each.filter(|_| held.is_known(holds));
             let Some(of_each) = of_each else {
                 changes.extend(known.filter(|used| used.is_idle).map(|used| ended(held.gang, &used, now)));
                 continue;

@@ -1,5 +1,6 @@
 //! What each verb does, and who may.
 
+mod advise;
 mod again;
 mod bill;
 mod calendar;
@@ -138,6 +139,7 @@ fn carry_out(daemon: &Arc<Daemon>, peer: &Peer, verb: Verb, reply: &mut Reply) -
         Verb::Tell { job, gang, news } => tell::tell(daemon, peer, &job, gang, news)?,
         Verb::Audit { filter, limit } => nodes::audit(daemon, peer, &filter, limit)?,
         Verb::Bill(ask) => bill::bill(daemon, peer, &ask)?,
+        Verb::Advise(ask) => advise::advise(daemon, peer, &ask)?,
         Verb::Cordon { node, reason } => nodes::cordon(daemon, peer, &node, reason.as_deref())?,
         Verb::Drain { node, by, reason } => nodes::drain(daemon, peer, &node, by, reason.as_deref())?,
         Verb::Uncordon { node } => nodes::change(daemon, peer, &node, |node| Input::NodeUncordoned { node })?,

@@ -86,6 +86,7 @@ fn look(daemon: &Daemon, telemetry: Option<&mut Telemetry>, outsiders: &mut Outs
         (views::held(engine), holds)
     });
     let Ok((held, holds)) = asked else { return false };
+    daemon.used.sampled(now, &holds, &sampled);
     if !sampled.is_empty() && !daemon.usage.sampled(daemon, now, &holds, &sampled) {
         return false;
     }

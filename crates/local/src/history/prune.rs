@@ -53,6 +53,7 @@ impl History {
                 "DELETE FROM attempts WHERE job = ?",
                 "DELETE FROM members WHERE job = ?",
                 "DELETE FROM events WHERE job = ?",
+                "DELETE FROM used WHERE job = ?",
             ] {
                 transaction.prepare_cached(sql)?.execute([id])?;
             }

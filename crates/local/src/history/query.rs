@@ -248,7 +248,7 @@ impl History {
     }
 }
 
-fn unsigned(column: usize, value: i64) -> rusqlite::Result<u64> {
+pub(super) fn unsigned(column: usize, value: i64) -> rusqlite::Result<u64> {
     u64::try_from(value).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(column, value))
 }
 
@@ -256,7 +256,7 @@ pub(super) fn time(row: &Found<'_>, column: usize) -> rusqlite::Result<Timestamp
     unsigned(column, row.get(column)?).map(Timestamp)
 }
 
-fn optional(row: &Found<'_>, column: usize) -> rusqlite::Result<Option<Timestamp>> {
+pub(super) fn optional(row: &Found<'_>, column: usize) -> rusqlite::Result<Option<Timestamp>> {
     let value: Option<i64> = row.get(column)?;
     value.map(|value| unsigned(column, value).map(Timestamp)).transpose()
 }

@@ -5,6 +5,7 @@ use rusqlite::{Connection, TransactionBehavior, named_params};
 
 use phalanx_account::{Entry, Payer};
 
+use super::advise::{UsedRow, write_used};
 use super::{History, HistoryError, error};
 use crate::protocol::AuditView;
 
@@ -106,6 +107,7 @@ pub enum Row {
     Attempt(AttemptRow),
     Member(MemberRow),
     Event(EventRow),
+    Used(UsedRow),
 }
 
 /// SQLite's integers end at 2^63 − 1; so does time, 290 million years from now.
@@ -145,6 +147,7 @@ impl History {
                 Row::Event(row) => write_event(&transaction, row)?,
                 Row::Audit(row) => write_audit(&transaction, row)?,
                 Row::Account(rows) => write_account(&transaction, rows)?,
+                Row::Used(row) => write_used(&transaction, row)?,
             }
         }
         transaction.commit()

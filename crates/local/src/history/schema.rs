@@ -122,6 +122,29 @@ pub(super) const MIGRATIONS: &[&str] = &[
     ) STRICT;
     INSERT INTO losses_since VALUES (1, CAST(strftime('%s', 'now') AS INTEGER) * 1000);
 ",
+    "
+    CREATE TABLE used (
+        job            INTEGER NOT NULL,
+        gang           INTEGER NOT NULL,
+        attempt        INTEGER NOT NULL,
+        ranks          INTEGER NOT NULL,
+        nodes          INTEGER NOT NULL,
+        devices        INTEGER NOT NULL,
+        is_whole       INTEGER NOT NULL,
+        model          TEXT NOT NULL,
+        device_bytes   INTEGER NOT NULL,
+        sampled_ms     INTEGER NOT NULL,
+        busy_ms        INTEGER NOT NULL,
+        busy_devices   INTEGER NOT NULL,
+        peak_bytes     INTEGER,
+        steps          INTEGER NOT NULL,
+        steps_ms       INTEGER NOT NULL,
+        steps_of       INTEGER,
+        takes_ms       INTEGER,
+        saves_every_ms INTEGER,
+        PRIMARY KEY (job, gang, attempt)
+    ) STRICT, WITHOUT ROWID;
+",
 ];
 
 /// Refuses what is damaged, newer, or no history at all.

@@ -9,10 +9,10 @@ const PRIOR_NODE_MS: u64 = 264 * 24 * 3_600_000;
 
 /// Observed losses of nodes under running gangs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct NodeLosses {
-    pub(super) losses: u64,
+pub(crate) struct NodeLosses {
+    pub(crate) losses: u64,
     /// Node time of gangs, in milliseconds.
-    pub(super) node_ms: u64,
+    pub(crate) node_ms: u64,
 }
 
 impl NodeLosses {
@@ -23,7 +23,7 @@ impl NodeLosses {
     }
 
     /// The interval for a gang on this many nodes whose checkpoints take this long to write.
-    pub(super) fn advise(self, takes_ms: u64, nodes: u64) -> CheckpointView {
+    pub(crate) fn advise(self, takes_ms: u64, nodes: u64) -> CheckpointView {
         let loss_every_ms = self.mean_ms(nodes);
         #[allow(clippy::cast_precision_loss, reason = "an estimate")]
         let every_ms = (2.0 * takes_ms as f64 * loss_every_ms as f64).sqrt();
