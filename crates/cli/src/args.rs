@@ -1,5 +1,6 @@
 //! What can be typed.
 
+mod advise;
 mod audit;
 mod bill;
 mod calendar;
@@ -28,6 +29,7 @@ use clap_complete::engine::ArgValueCompleter;
 use crate::complete;
 use crate::measure::Measure;
 use crate::output::{Color, Format};
+pub(crate) use advise::Advise;
 pub(crate) use audit::Audit;
 pub(crate) use bill::Bill;
 pub(crate) use calendar::{Calendar, CalendarVerb, Drain, Nodes, Notice};
@@ -143,6 +145,8 @@ pub(crate) enum Verb {
     Audit(Audit),
     /// Show what GPUs were for and what it cost, by queue, user, job, model, or time.
     Bill(Bill),
+    /// Show what jobs should ask for next time, from what their runs used.
+    Advise(Advise),
     /// Show where the replicas of a service are reached, also as the file of a router.
     Endpoints(Endpoints),
     /// Let a job wait until it is released; what runs goes on.

@@ -112,6 +112,17 @@ pub(crate) fn jobs(current: &OsStr) -> Vec<CompletionCandidate> {
     matching(current, ids.chain(names).map(|(value, help)| CompletionCandidate::new(value).help(help)))
 }
 
+/// Names of jobs, also of those that have ended.
+pub(crate) fn job_names(current: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(Answer::Jobs(jobs)) =
+        ask(Verb::List { finished: true, filter: JobFilter::default(), limit: 200 })
+    else {
+        return Vec::new();
+    };
+    let names: BTreeSet<String> = jobs.into_iter().map(|job| job.name).collect();
+    matching(current, names.into_iter().map(CompletionCandidate::new))
+}
+
 /// Names of nodes.
 pub(crate) fn nodes(current: &OsStr) -> Vec<CompletionCandidate> {
     let Some(Answer::Nodes(view)) = ask(Verb::Nodes) else { return Vec::new() };

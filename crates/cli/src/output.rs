@@ -21,7 +21,7 @@ pub(crate) enum Format {
     Yaml,
     /// Numbers or names, one per line.
     Name,
-    /// Of `predict` and `bill`.
+    /// Of `predict`, `bill` and `advise`.
     Csv,
     /// Of `bill` alone: CSV with the columns of FOCUS 1.0.
     Focus,

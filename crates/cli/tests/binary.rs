@@ -84,6 +84,7 @@ fn world(verb: &Verb) -> Vec<Answer> {
         Verb::Audit { .. } => vec![Answer::Audit(views::audit())],
         Verb::Bill(ask) if ask.by.len() == 8 => vec![Answer::Bill(bill_of_days())],
         Verb::Bill(_) => vec![Answer::Bill(views::bill())],
+        Verb::Advise(_) => vec![Answer::Advice(views::advice())],
         Verb::Cordon { node, .. } => done(&format!("{node} takes no new work")),
         Verb::Uncordon { .. } | Verb::Cancel { .. } | Verb::Stop => done("done"),
         Verb::Health { node: None } => vec![Answer::Health(views::health())],
@@ -141,6 +142,7 @@ fn every_answer_is_a_document() {
         ("history", "History", "history"),
         ("audit", "Audit", "audit"),
         ("bill", "Bill", "bill"),
+        ("advise", "Advice", "advise"),
         ("health", "Health", "health"),
         ("endpoints", "Endpoints", "endpoints chat --from gpu-2"),
         ("defrag", "Defrag", "defrag"),
@@ -195,9 +197,11 @@ fn bill_of_days() -> BillView {
 #[test]
 fn a_bill_is_a_table_for_other_programs_too() {
     let fake = Fake::start(world);
-    for (name, words) in
-        [("bill.csv", "bill --by queue,model -o csv"), ("bill-focus.csv", "bill -o focus --currency EUR")]
-    {
+    for (name, words) in [
+        ("bill.csv", "bill --by queue,model -o csv"),
+        ("bill-focus.csv", "bill -o focus --currency EUR"),
+        ("advise.csv", "advise -o csv"),
+    ] {
         let Run { code, out, err } = fake.run(words);
         assert_eq!((code, err.as_str()), (0, ""), "{words}");
         same(name, &out);
@@ -415,6 +419,8 @@ fn what_operators_say_of_nodes_reaches_the_daemon() {
     assert_eq!(fake.run("drain gpu-1 --by 2026-12-01T08:00Z --reason fan").code, 77);
     assert_eq!(fake.run("audit --node gpu-1 --user bob --since 2026-12-01T08:00Z").code, 0);
     assert_eq!(fake.run("bill --by user,model --queue vision --since 2026-12-01T08:00Z").code, 0);
+    assert_eq!(fake.run("advise --job sweep-* --user ada --since 2026-12-01T08:00Z").code, 0);
+    assert_eq!(fake.run("advise --since yesterday").code, 64);
     let shown: Vec<String> = fake.asked().iter().map(|verb| serde_json::to_string(verb).unwrap()).collect();
     assert_eq!(
         shown,
@@ -428,6 +434,7 @@ fn what_operators_say_of_nodes_reaches_the_daemon() {
             r#"{"drain":{"node":"gpu-1","by":1796112000000,"reason":"fan"}}"#,
             r#"{"audit":{"filter":{"user":"bob","node":"gpu-1","since":1796112000000},"limit":200}}"#,
             r#"{"bill":{"by":["user","model"],"queue":"vision","since":1796112000000}}"#,
+            r#"{"advise":{"job":"sweep-*","user":"ada","since":1796112000000}}"#,
         ]
     );
     for words in [
@@ -673,6 +680,7 @@ fn colours_come_when_they_are_wanted() {
 fn completion_knows_jobs_and_nodes() {
     let fake = Fake::start(world);
     assert_eq!(fake.complete(&["why", "b"]), "big\n");
+    assert_eq!(fake.complete(&["advise", "--job", "b"]), "big\n");
     assert_eq!(fake.complete(&["drain", "gpu"]), "gpu-1\ngpu-2\n");
     assert_eq!(fake.complete(&["notice", "gpu-1"]), "gpu-1\n");
     assert_eq!(fake.complete(&["calendar", "a"]), "add\n");

@@ -199,8 +199,8 @@ fn row_of_focus(line: &BillLine, period: &Period, currency: &str) -> Vec<String>
     .to_vec()
 }
 
-fn write(headings: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Result<String, Failure> {
-    let failed = |error: csv::Error| Failure::usage(format!("the bill cannot be written: {error}"), "");
+pub(super) fn write(headings: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Result<String, Failure> {
+    let failed = |error: csv::Error| Failure::usage(format!("the table cannot be written: {error}"), "");
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.write_record(headings).map_err(failed)?;
     for row in rows {
@@ -211,22 +211,22 @@ fn write(headings: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Result<S
 }
 
 /// Hours of one device, to a thousandth.
-fn hours(device_us: i64) -> String {
+pub(super) fn hours(device_us: i64) -> String {
     fixed(i128::from(device_us) / (i128::from(HOUR_US) / 1_000), 3)
 }
 
 /// Hours of one device, to a millionth.
-fn exact(device_us: i64) -> String {
+pub(super) fn exact(device_us: i64) -> String {
     decimal(i128::from(device_us) * MILLION / i128::from(HOUR_US))
 }
 
 /// An amount of millionths to a hundredth.
-fn money(micro: i64) -> String {
+pub(super) fn money(micro: i64) -> String {
     fixed(i128::from(micro) / 10_000, 2)
 }
 
 /// An amount of millionths.
-fn decimal(micro: i128) -> String {
+pub(super) fn decimal(micro: i128) -> String {
     fixed(micro, 6)
 }
 

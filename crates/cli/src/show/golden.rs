@@ -120,6 +120,8 @@ fn moves() {
     same("health-80", &health::page(&narrow(), &views::health(), false));
     same("health-one", &health::page(&page(), &views::health_of_one(), true));
     same("audit", &audit::list(&page(), &views::audit()));
+    same("advise", &advise::page(&page(), &views::advice(), false));
+    same("advise-80", &advise::page(&narrow(), &views::advice(), true));
     same("bill", &bill::page(&page(), &views::bill(), phalanx_model::Timestamp(1_793_491_200_000)));
     let seen = top::Seen { nodes: Some(views::nodes()), jobs: views::jobs(), queues: views::queues() };
     same("top", &top::all(&page(), &seen));

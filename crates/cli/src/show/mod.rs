@@ -1,6 +1,7 @@
 //! Pages for people. Every page is a pure function of what the daemon said and of a [`Page`]; colours are
 //! written always and taken away where they are not wanted, when the page is printed.
 
+pub(crate) mod advise;
 mod asked;
 pub(crate) mod audit;
 pub(crate) mod bill;

@@ -1,5 +1,6 @@
 //! What each verb does: asks the daemon, and prints what it says.
 
+mod advise;
 mod bill;
 mod calendar;
 mod cluster;
@@ -119,6 +120,7 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
         Verb::History(history) => policy::history(&session, &history),
         Verb::Audit(asked) => policy::audit(&session, &asked),
         Verb::Bill(asked) => bill::bill(&session, &asked),
+        Verb::Advise(asked) => advise::advise(&session, &asked),
         Verb::Endpoints(asked) => endpoints::endpoints(&session, &asked),
         Verb::Hold(one) => session.done(Ask::Hold { job: JobRef::parse(&one.job) }),
         Verb::Release(one) => session.done(Ask::Release { job: JobRef::parse(&one.job) }),
