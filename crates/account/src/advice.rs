@@ -44,6 +44,12 @@ pub struct Run {
     pub used: Option<Used>,
 }
 
+impl Run {
+    fn device_ms(&self) -> u128 {
+        u128::from(self.ran_ms) * self.used.as_ref().map_or(0, |used| u128::from(used.devices))
+    }
+}
+
 /// What the ranks of an attempt had, and what they did with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Used {
@@ -243,13 +249,16 @@ pub fn advise(runs: &[Run], charged: Charged, span_ms: u64, kinds: &[Kind]) -> V
     if found.iter().any(|found| matches!(found.what, What::Share { .. } | What::Mig { .. })) {
         found.retain(|found| !matches!(found.what, What::Model { .. }));
     }
-    found.into_iter().map(|found| found.into_advice(month)).collect()
+    let all_ms = runs.iter().map(|run| run.device_ms()).sum();
+    found.into_iter().map(|found| found.into_advice(month, all_ms)).collect()
 }
 
 /// What a rule found.
 struct Found<'a> {
     what: What,
     runs: Vec<&'a Run>,
+    /// Those that would have cost less.
+    dear: Vec<&'a Run>,
     /// Parts that are saved, of the device time and of its cost, in millionths.
     device_ppm: u32,
     cost_ppm: u32,
@@ -258,17 +267,23 @@ struct Found<'a> {
 impl<'a> Found<'a> {
     /// Saves nothing, or the same part of the time and of the cost.
     fn new(what: What, runs: Vec<&'a Run>, ppm: u32) -> Self {
-        Self { what, runs, device_ppm: ppm, cost_ppm: ppm }
+        Self { what, dear: runs.clone(), runs, device_ppm: ppm, cost_ppm: ppm }
     }
 
-    fn into_advice(self, month: Charged) -> Advice {
+    /// `all_ms` is the device time of all runs.
+    fn into_advice(self, month: Charged, all_ms: u128) -> Advice {
+        let dear_ms = self.dear.iter().map(|run| run.device_ms()).sum::<u128>();
+        let part = |ppm: u32| {
+            let part = (u128::from(ppm) * dear_ms).checked_div(all_ms).unwrap_or(0);
+            u32::try_from(part).unwrap_or(MILLION).min(MILLION)
+        };
         let first = self.runs.iter().map(|run| run.began).min().unwrap_or_default();
         let last = self.runs.iter().map(|run| run.began.plus(run.ran_ms)).max().unwrap_or_default();
         Advice {
             what: self.what,
             runs: u32::try_from(self.runs.len()).unwrap_or(u32::MAX),
             span_ms: last.since(first),
-            saves: month.part(self.device_ppm, self.cost_ppm),
+            saves: month.part(part(self.device_ppm), part(self.cost_ppm)),
         }
     }
 }

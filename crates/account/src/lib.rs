@@ -7,6 +7,7 @@
 
 pub mod advice;
 mod book;
+mod rate;
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use phalanx_model::{DeviceMask, JobId, NodeName, QueueName};
 use serde::{Deserialize, Serialize};
 
 pub use book::{Book, HOUR_MS};
+pub use rate::{Priced, Rate};
 
 /// What a part of a device is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -136,6 +138,8 @@ pub struct Payer {
     pub user: String,
     pub job: JobId,
     pub name: String,
+    /// Priority class; empty if the job names none.
+    pub class: String,
 }
 
 /// What kind of device it is, and what it costs.
@@ -144,6 +148,8 @@ pub struct Class {
     /// Empty if unknown.
     pub model: String,
     pub is_spot: bool,
+    /// The price is that of spot nodes.
+    pub has_spot_price: bool,
     /// Of one device for an hour, in millionths of the unit that the site counts in. 0: unknown.
     pub price_micro: u64,
 }

@@ -82,7 +82,7 @@ fn world(verb: &Verb) -> Vec<Answer> {
             ))]
         }
         Verb::Audit { .. } => vec![Answer::Audit(views::audit())],
-        Verb::Bill(ask) if ask.by.len() == 8 => vec![Answer::Bill(bill_of_days())],
+        Verb::Bill(ask) if ask.by.len() == 9 => vec![Answer::Bill(bill_of_days())],
         Verb::Bill(_) => vec![Answer::Bill(views::bill())],
         Verb::Advise(_) => vec![Answer::Advice(views::advice())],
         Verb::Cordon { node, .. } => done(&format!("{node} takes no new work")),
@@ -178,16 +178,18 @@ fn endpoints_without_capacity() -> EndpointsView {
 
 /// As `-o focus` asks for it.
 fn bill_of_days() -> BillView {
-    let line = |of: [&str; 8], state, minutes: i64, cost_micro| BillLine {
+    let line = |of: [&str; 9], state, minutes: i64, cost_micro| BillLine {
         of: of.map(str::to_owned).to_vec(),
         device_us: BTreeMap::from([(state, minutes * 60_000_000)]),
         cost_micro,
+        list_cost_micro: cost_micro * 2,
+        rates: BTreeMap::new(),
     };
-    let idle = ["2026-11-20", "", "", "", "NVIDIA H100", "idle", "", "2500000"];
-    let lost = ["2026-11-30", "vision", "bob", "7 llama, \"2nd\"", "", "lost_to_failure", "spot", ""];
-    use BillBy::{Day, Job, Model, Price, Queue, Spot, User};
+    let idle = ["2026-11-20", "", "", "", "NVIDIA H100", "idle", "", "2500000", "5000000"];
+    let lost = ["2026-11-30", "vision", "bob", "7 llama, \"2nd\"", "", "lost_to_failure", "spot", "", ""];
+    use BillBy::{Day, Job, ListPrice, Model, Price, Queue, Spot, User};
     BillView {
-        by: vec![Day, Queue, User, Job, Model, BillBy::State, Spot, Price],
+        by: vec![Day, Queue, User, Job, Model, BillBy::State, Spot, Price, ListPrice],
         until: views::NOW,
         lines: vec![line(idle, State::Idle, 600, 25_000_000), line(lost, State::LostToFailure, 1, 0)],
         is_cut: false,
@@ -209,7 +211,7 @@ fn a_bill_is_a_table_for_other_programs_too() {
     assert_eq!(fake.run("bill --by nothing").code, 64);
     let shown: Vec<String> = fake.asked().iter().map(|verb| serde_json::to_string(verb).unwrap()).collect();
     assert!(
-        shown[1].contains(r#""by":["day","queue","user","job","model","state","spot","price"]"#),
+        shown[1].contains(r#""by":["day","queue","user","job","model","state","spot","price","list_price"]"#),
         "{shown:?}"
     );
 }

@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use phalanx_model::{Access, Class, Input, Job, Queue, QueueName, Settings};
 
+use crate::budgets::OfQueue;
 use crate::protocol::ErrorCode;
 use crate::user::Names;
 
@@ -60,6 +61,26 @@ impl Policy {
             }
         }
         *self.shares() = shares;
+    }
+
+    /// The budgets of queues, those of outer queues first.
+    pub(crate) fn budgets(&self) -> Vec<OfQueue> {
+        let shares = self.shares();
+        let with = shares.queues.values().filter_map(|queue| Some((queue, queue.budget?)));
+        let below = |name: &QueueName| {
+            let is_below = |queue: &&Queue| shares.path(&queue.name).any(|above| above.name == *name);
+            shares.queues.values().filter(is_below).map(|queue| queue.name.clone()).collect()
+        };
+        let mut budgets: Vec<OfQueue> = with
+            .map(|(queue, budget)| OfQueue { queue: queue.name.clone(), budget, queues: below(&queue.name) })
+            .collect();
+        budgets.sort_by_key(|of| shares.path(&of.queue).count());
+        budgets
+    }
+
+    /// The class of jobs that name none.
+    pub(crate) fn default_class(&self) -> String {
+        self.shares().settings.default_class.to_string()
     }
 
     /// Whether the owner of a job may use its queue, class and priority. A job that names no class gets the highest

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use phalanx_model::{Change, GangId, Input, NodeName, Timestamp};
+use phalanx_account::{Entry, Priced};
+use phalanx_model::{Change, GangId, Input, NodeName, Tariff, Timestamp};
 use phalanx_shell::{Clerk, Engine};
 
 use crate::daemon::Daemon;
@@ -19,14 +20,19 @@ const FRESH_MS: u64 = 1_000;
 #[derive(Clone)]
 pub(crate) struct Accounting {
     clerk: Arc<Mutex<Clerk>>,
+    tariff: Arc<Tariff>,
     /// Until when it was handed to the history.
     written_until: Arc<AtomicU64>,
 }
 
 impl Accounting {
-    pub(crate) fn new(list_prices: BTreeMap<NodeName, u64>, charged_until: Option<Timestamp>) -> Self {
+    pub(crate) fn new(
+        list_prices: BTreeMap<NodeName, u64>,
+        tariff: Tariff,
+        charged_until: Option<Timestamp>,
+    ) -> Self {
         let clerk = Arc::new(Mutex::new(Clerk::new(list_prices, charged_until)));
-        Self { clerk, written_until: Arc::default() }
+        Self { clerk, tariff: Arc::new(tariff), written_until: Arc::default() }
     }
 
     fn clerk(&self) -> MutexGuard<'_, Clerk> {
@@ -45,20 +51,26 @@ impl Accounting {
     }
 
     /// What was charged since the last time.
-    fn take(&self, until: Timestamp, engine: &Engine) -> AccountRows {
+    fn take(&self, until: Timestamp, default_class: &str, engine: &Engine) -> AccountRows {
         let mut clerk = self.clerk();
         clerk.look_at_all(until, engine);
         self.written_until.store(until.0, Ordering::Relaxed);
-        AccountRows { entries: clerk.take_entries(until), until }
+        self.rows(clerk.take_entries(until), until, default_class)
+    }
+
+    fn rows(&self, entries: Vec<Entry>, until: Timestamp, default_class: &str) -> AccountRows {
+        let priced = |entry| Priced::of(entry, &self.tariff, default_class);
+        AccountRows { entries: entries.into_iter().map(priced).collect(), until }
     }
 }
 
 /// Hands what was charged so far to the history.
 pub(crate) fn write_down(daemon: &Daemon) {
     let (account, clock, recorder) = (daemon.account.clone(), daemon.clock.clone(), daemon.recorder.clone());
+    let class = daemon.access.default_class();
     // On the thread of the engine: what is written follows what the steps before it told. A daemon that stops does so at
     // its end.
-    let _ = daemon.engine.look(move |engine| recorder.account(account.take(clock.now(), engine)));
+    let _ = daemon.engine.look(move |engine| recorder.account(account.take(clock.now(), &class, engine)));
 }
 
 /// The same, but for a client that could ask without end: what was handed over is good for a second.
@@ -73,5 +85,5 @@ pub(crate) fn write_down_for_a_user(daemon: &Daemon) {
 pub(crate) fn close(daemon: &Daemon) {
     let until = daemon.clock.now();
     let entries = daemon.account.clerk().take_entries(until);
-    daemon.recorder.account(AccountRows { entries, until });
+    daemon.recorder.account(daemon.account.rows(entries, until, &daemon.access.default_class()));
 }

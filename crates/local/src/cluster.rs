@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use phalanx_model::later::Calendar;
-use phalanx_model::{Admin, Device, DeviceMask, DomainName, LevelName, Levels, Machine, Node, NodeName};
+use phalanx_model::{
+    Admin, Device, DeviceMask, DomainName, LevelName, Levels, Machine, Node, NodeName, Tariff,
+};
 use phalanx_node::discover;
 use phalanx_shell::cost::{self, Constants};
 use phalanx_spec::ClusterFile;
@@ -28,6 +30,8 @@ pub(crate) struct Cluster {
     pub(crate) prices: BTreeMap<NodeName, Prices>,
     /// Of one device for an hour, in millionths, where it is known and the node is no spot node.
     pub(crate) list_prices: BTreeMap<NodeName, u64>,
+    /// What prices are multiplied by.
+    pub(crate) tariff: Tariff,
     pub(crate) notes: Vec<String>,
     /// It is the one machine as it is found, and not declared.
     pub(crate) is_found: bool,
@@ -76,6 +80,7 @@ pub(crate) fn found() -> Result<Cluster, ClusterError> {
         windows: Vec::new(),
         prices: BTreeMap::new(),
         list_prices: BTreeMap::new(),
+        tariff: Tariff::default(),
         notes: discovered.notes,
         is_found: true,
         absent: DeviceMask::EMPTY,
@@ -173,6 +178,7 @@ pub(crate) fn declared(path: &Path) -> Result<Cluster, ClusterError> {
         windows: file.windows,
         prices,
         list_prices,
+        tariff: file.tariff,
         notes: hardware.notes,
         is_found: false,
         absent: DeviceMask::EMPTY,

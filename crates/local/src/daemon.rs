@@ -27,6 +27,7 @@ use crate::Paths;
 use crate::access::Policy;
 use crate::account::{self, Accounting};
 use crate::audit::Closed;
+use crate::budgets::Budgets;
 use crate::checkpoints;
 use crate::clock::Clock;
 use crate::cluster::{self, Cluster, ClusterError};
@@ -177,6 +178,7 @@ pub(crate) struct Daemon {
     pub(crate) usage: Usage,
     pub(crate) progress: Progress,
     pub(crate) used: Used,
+    pub(crate) budgets: Budgets,
     pub(crate) notifier: Notifier,
     pub(crate) is_root: bool,
     next_job: AtomicU64,
@@ -194,7 +196,11 @@ impl Daemon {
     /// What an operator should know, wherever nodes are shown.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let losses = losses::unseen(&self.paths).into_iter().map(|loss| loss.what);
-        losses.chain(self.unknown.warnings()).chain(self.clock.warning()).collect()
+        losses
+            .chain(self.unknown.warnings())
+            .chain(self.clock.warning())
+            .chain(self.budgets.warnings())
+            .collect()
     }
 
     /// Notifies the owner of a job, if the job says how.
@@ -267,7 +273,11 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     let header = Header::new(VERSION, epoch, clock.now());
     let journal = Journal::create_allocating(&paths.journal(), header, Some(allocate))?;
     let pending = pending_bytes(&recovered);
-    let account = Accounting::new(std::mem::take(&mut cluster.list_prices), recorder.charged_until()?);
+    let account = Accounting::new(
+        std::mem::take(&mut cluster.list_prices),
+        std::mem::take(&mut cluster.tariff),
+        recorder.charged_until()?,
+    );
     let exe = shim_exe(options)?;
     let notifier = notifier(options, exe.clone(), limits);
     let world = |_: Handle| LocalWorld {
@@ -326,6 +336,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         usage: Usage::new(millis(options.idle_after)),
         progress: Progress::default(),
         used: Used::default(),
+        budgets: Budgets::default(),
         notifier,
         is_root: nix::unistd::geteuid().is_root(),
         next_job: AtomicU64::new(next_job),

@@ -8,6 +8,7 @@
 
 mod advise;
 mod bill;
+mod budgets;
 mod prune;
 mod query;
 mod rows;
@@ -22,6 +23,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 pub use advise::{Amounts, Had, UsedRow};
 pub(crate) use advise::{Basis, Group, RUNS_MAX};
+pub use budgets::BudgetRow;
 pub use prune::Retention;
 pub use query::Filter;
 pub use rows::{AccountRows, AttemptRow, AuditRow, EventRow, JobRow, MemberRow, Row};

@@ -8,6 +8,7 @@
 mod access;
 mod account;
 mod audit;
+mod budgets;
 mod checkpoints;
 pub mod client;
 mod clock;

@@ -32,8 +32,8 @@ pub use asks::{BoostAsk, LogAsk, News, WindowAsk};
 pub use audit::{AuditFilter, AuditView, ClosedBy, REASON_CHARS_MAX};
 pub use bill::{BillAsk, BillBy, BillLine, BillView};
 pub use cluster::{
-    HeldView, NodeView, NodesView, QueueDetailView, QueueView, TopologyView, WaitingView, WindowKind,
-    WindowView,
+    BudgetView, HeldView, NodeView, NodesView, QueueDetailView, QueueView, TopologyView, WaitingView,
+    WindowKind, WindowView,
 };
 pub use defrag::{DefragView, MoveView};
 pub use endpoints::{EndpointState, EndpointView, EndpointsView};

@@ -8,14 +8,15 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use phalanx_account::advice::Interval;
-use phalanx_model::{Job, JobId, Phase, Timestamp};
+use phalanx_model::{Job, JobId, Phase, QueueName, Timestamp};
 use tracing::warn;
 
 use crate::Paths;
+use crate::budgets::Level;
 use crate::clock::Clock;
 use crate::history::{
-    AccountRows, AttemptRow, AuditRow, Basis, EventRow, Filter, History, HistoryError, JobRow, MemberRow,
-    Retention, Row, UsedRow,
+    AccountRows, AttemptRow, AuditRow, Basis, BudgetRow, EventRow, Filter, History, HistoryError, JobRow,
+    MemberRow, Retention, Row, UsedRow,
 };
 use crate::losses;
 use crate::protocol::{
@@ -182,6 +183,23 @@ impl Recorder {
         let reader = held(&self.reader);
         let runs = reader.runs(uid, ask, self.clock.now(), interval)?;
         Ok(Basis { runs, charged: reader.charged(uid, ask)?, prices: reader.prices()? })
+    }
+
+    /// What jobs of these queues were charged since an hour.
+    pub(crate) fn spent(&self, queues: &BTreeSet<QueueName>, hour: u64) -> Result<u64, HistoryError> {
+        self.finish();
+        held(&self.reader).spent(queues, hour)
+    }
+
+    /// What users were told of budgets.
+    pub(crate) fn budgets_told(&self) -> Result<BTreeSet<(String, Timestamp, Level)>, HistoryError> {
+        held(&self.reader).budgets_told()
+    }
+
+    /// Records what users are told of a budget.
+    pub(crate) fn budget_told(&self, queue: &QueueName, begins_at: Timestamp, level: Level) {
+        let row = BudgetRow { queue: queue.to_string(), begins_at, level: level.word() };
+        let _ = self.entries.send(Entry::Rows(vec![Row::Budget(row)]));
     }
 
     pub(crate) fn charged_until(&self) -> Result<Option<Timestamp>, HistoryError> {

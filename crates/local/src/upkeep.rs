@@ -16,6 +16,7 @@ use tracing::warn;
 
 use crate::Paths;
 use crate::account;
+use crate::budgets;
 use crate::daemon::Daemon;
 use crate::launch;
 use crate::limits::Limits;
@@ -35,6 +36,7 @@ pub(crate) fn start(daemon: &Arc<Daemon>) -> io::Result<()> {
         unknown::forget(daemon, SystemTime::now());
         daemon.clock.keep(&daemon.paths);
         account::write_down(daemon);
+        let goes_on = budgets::look(daemon) && goes_on;
         if let Some(unfinished) = unfinished(daemon) {
             bound_output(&daemon.paths, &daemon.limits, &unfinished);
         }

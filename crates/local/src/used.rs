@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn rows_have_what_is_new() {
         let mut of = attempt();
-        let mut report = |of: &mut OfAttempt, second: u64, step| {
+        let report = |of: &mut OfAttempt, second: u64, step| {
             let told_at = Some(Timestamp(second * SECOND));
             let view = ProgressView { step: Some(step), of: Some(90), told_at, ..ProgressView::default() };
             of.report(&Reported { view: Some(&view), takes_ms: Some(7), saves_every_ms: None });

@@ -123,7 +123,7 @@ fn carry_out(daemon: &Arc<Daemon>, peer: &Peer, verb: Verb, reply: &mut Reply) -
             let map = daemon.map.clone();
             Answer::Topology(daemon.engine.look(move |e| views::topology(e, &map))?)
         }
-        Verb::Queues => Answer::Queues(daemon.engine.look(views::queues)?),
+        Verb::Queues => Answer::Queues(queues::all(daemon)?),
         Verb::Queue { queue } => queues::one(daemon, &queue)?,
         Verb::ApplyQueues { settings, queues } => queues::apply(daemon, peer, *settings, queues)?,
         Verb::History { job, limit } => queues::history(daemon, peer, job.as_ref(), limit)?,
@@ -220,6 +220,7 @@ fn submit(
         let message = format!("the secrets cannot be kept: {e}");
         return Err(refuse(ErrorCode::Unavailable, message, "free space on that disk"));
     }
+    job.turn.held_by = job.turn.held_by.or_else(|| daemon.budgets.held_by(&job.queue));
     let (id, name) = (job.id, job.name.to_string());
     let facts = vec![Input::JobSubmitted { job: Box::new(job.clone()) }];
     let verdict = daemon.engine.request(facts, move |_, changes| {

@@ -26,6 +26,7 @@ pub mod node;
 mod parallel;
 pub mod past;
 pub mod plan;
+pub mod price;
 pub mod product;
 pub mod question;
 pub mod queue;
@@ -69,6 +70,7 @@ pub use node::{Admin, DomainLimit, ForeignUse, Kept, Levels, Node, NodeSet, Spar
 pub use parallel::{Axis, AxisKind, Collective};
 pub use past::PastRuns;
 pub use plan::{Decision, Plan};
+pub use price::{Budget, Period, PricedHours, Tariff};
 pub use product::Product;
 pub use question::{Answer, Question};
 pub use queue::{

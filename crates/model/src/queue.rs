@@ -7,8 +7,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ClassName, Defragmentation, DomainName, LevelName, Levels, Migration, NameError, Node, NodeName, NodeSet,
-    QueueName, ResourceName, Served, Timestamp,
+    Budget, ClassName, Defragmentation, DomainName, LevelName, Levels, Migration, NameError, Node, NodeName,
+    NodeSet, QueueName, ResourceName, Served, Timestamp,
 };
 
 /// A resource that queues share by amount.
@@ -122,6 +122,10 @@ pub struct Queue {
     /// The nodes that gangs of the queue, and of those below it, are placed on.
     #[serde(default, skip_serializing_if = "Pools::are_none")]
     pub nodes: Pools,
+    /// What jobs of the queue and of those below it may cost. A world that keeps an account enforces it; the engine does
+    /// not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
 }
 
 /// The nodes of a queue, as pools in order of preference: a gang is placed in the first pool that has room for all of
@@ -257,6 +261,7 @@ impl Queue {
             order: None,
             access: Access::default(),
             nodes: Pools::default(),
+            budget: None,
         }
     }
 }

@@ -175,6 +175,7 @@ impl Clerk {
             user: job.owner.name.clone(),
             job: job.id,
             name: job.name.to_string(),
+            class: job.turn.class.as_ref().map(ToString::to_string).unwrap_or_default(),
         });
         let holding = Holding { payer, state, slots: slots(gang, placement, engine), loss };
         self.book.observe_gang(now, record.id, holding, record.checkpointed_at);
@@ -197,6 +198,7 @@ impl Clerk {
         let class = |model: &str| Class {
             model: model.to_owned(),
             is_spot: node.spot.is_some(),
+            has_spot_price: spot_micro.is_some(),
             price_micro: spot_micro.or(list_micro).unwrap_or_default(),
         };
         let mut of_node: Vec<Arc<Class>> = Vec::with_capacity(node.machine.devices.len());

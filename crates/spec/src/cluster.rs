@@ -9,6 +9,7 @@ mod exceptions;
 mod limits;
 mod nodes;
 mod of_map;
+mod prices;
 mod spot;
 mod torus;
 
@@ -17,7 +18,8 @@ use std::sync::Arc;
 
 use phalanx_model::later::Calendar;
 use phalanx_model::{
-    DeviceMask, DomainName, LevelName, Levels, NodeName, NodeSet, ResourceName, Spot, TorusPlace, Transport,
+    DeviceMask, DomainName, LevelName, Levels, NodeName, NodeSet, ResourceName, Spot, Tariff, TorusPlace,
+    Transport,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -34,6 +36,7 @@ pub use build::{BuildError, Hardware, count_nics, uniform};
 pub use calendar::WindowFile;
 pub use limits::LimitFile;
 pub use of_map::Written;
+pub use prices::{DaysOfWeek, HourOfDay, HoursFile, Multiplier, PricesFile};
 pub use spot::{Price, SpotFile};
 pub use torus::{TorusFile, TorusPlaceFile};
 
@@ -81,6 +84,9 @@ pub struct ClusterFile {
     /// When nodes are closed for maintenance or kept for a queue.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub calendar: Vec<WindowFile>,
+    /// What the prices of devices are multiplied by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prices: Option<PricesFile>,
     /// The text that the places point into.
     #[serde(skip)]
     #[schemars(skip)]
@@ -241,6 +247,7 @@ pub struct Cluster {
     pub constants: Option<String>,
     /// One for each node and window; those that are over are among them.
     pub windows: Vec<Calendar>,
+    pub tariff: Tariff,
 }
 
 /// What was measured between two ends.
@@ -357,6 +364,7 @@ impl ClusterFile {
         let measured = self.measured(&known)?;
         let limits = self.limits(&above, &known)?;
         let windows = self.windows(&above, &known)?;
+        let tariff = self.tariff()?;
         self.check_places(&tori, &nodes, &places)?;
         let name = self.name.as_ref().map_or_else(default_cluster, |name| name.value.clone());
         if let Some(empty) = self.constants.as_ref().filter(|file| file.value.is_empty()) {
@@ -368,7 +376,7 @@ impl ClusterFile {
         }
         let constants = self.constants.map(|file| file.value);
         let levels = Levels { limits, tori, ..Levels::new(above, node_level()) };
-        Ok(Cluster { name, levels, nodes, links, uplinks, measured, constants, windows })
+        Ok(Cluster { name, levels, nodes, links, uplinks, measured, constants, windows, tariff })
     }
 
     fn levels(&self) -> Result<Vec<LevelName>, SpecError> {

@@ -1,6 +1,7 @@
 //! The queue file: how a cluster is shared.
 
 mod amounts;
+mod budget;
 mod defragmentation;
 mod migration;
 mod order;
@@ -25,6 +26,7 @@ use crate::scalar::{Count, Span, TimeLimit, Wait};
 use crate::yaml;
 
 pub use amounts::AmountsFile;
+pub use budget::{BudgetFile, Money, Per, Then};
 pub use defragmentation::{DefragmentationFile, WhenToMove};
 pub use migration::{MigrationFile, When};
 pub use order::{GpuHours, OrderWord};
@@ -158,6 +160,9 @@ pub struct QueueEntry {
     /// The nodes that its jobs may use. Default: all of the queue above it, or of the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<QueueNodesFile>,
+    /// What its jobs, and those of the queues below it, may cost in a period. Default: anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<BudgetFile>,
     /// Accounts that may submit to it, by name or number; `'*'` is every account. It counts where one daemon serves
     /// several users. Default: as the queue above it, or every account.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

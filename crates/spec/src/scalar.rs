@@ -181,6 +181,17 @@ pub struct DeviceRange {
 }
 
 /// Words, and those that mean something which is not there.
+/// Millionths that nobody wrote finer.
+pub(crate) fn micro(text: &str, most: u64) -> Result<u64, String> {
+    let text = text.trim();
+    let decimals = text.split_once('.').map_or(0, |(_, decimals)| decimals.trim_end_matches('0').len());
+    match quantity::parse_micro(text).map_err(|error| wrong(text, error))? {
+        _ if decimals > 6 => Err(wrong(text, "has more than 6 decimals")),
+        micro if micro > most => Err(wrong(text, "is too large")),
+        micro => Ok(micro),
+    }
+}
+
 macro_rules! define_words {
     ($kind:ty, $accepted:literal, $($word:literal => $value:expr),+ $(; $other:literal => $why:literal)?) => {
         impl Scalar for $kind {

@@ -156,5 +156,5 @@ pub(super) fn model<'a>(runs: &[&'a Run], kinds: &[Kind]) -> Option<Found<'a>> {
         peak_bytes,
         device_bytes: had.device_bytes,
     };
-    Some(Found { what, runs, device_ppm: 0, cost_ppm })
+    Some(Found { device_ppm: 0, cost_ppm, ..Found::new(what, runs, 0) })
 }

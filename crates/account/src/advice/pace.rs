@@ -61,6 +61,7 @@ pub(super) fn width<'a>(runs: &[&'a Run]) -> Option<Found<'a>> {
     let is_efficient = |pace: &&Pace| pace.efficiency_percent >= EFFICIENCY_MIN_PERCENT;
     let next = measured.iter().rev().find(is_efficient).copied()?;
     let current = measured.iter().find(|pace| pace.width == now).copied()?;
+    let dear = widths.get(&now).map(|at| at.runs.clone()).unwrap_or_default();
     let runs: Vec<&Run> = widths.into_values().flat_map(|at| at.runs).collect();
     if next.width == now || runs.len() < RUNS_MIN {
         return None;
@@ -71,7 +72,8 @@ pub(super) fn width<'a>(runs: &[&'a Run]) -> Option<Found<'a>> {
     } else {
         0
     };
-    Some(Found::new(What::Width { now, next: next.width, is_of_ranks, measured }, runs, ppm))
+    let what = What::Width { now, next: next.width, is_of_ranks, measured };
+    Some(Found { dear, ..Found::new(what, runs, ppm) })
 }
 
 fn milli_steps_per_s(at: &AtWidth<'_>) -> u64 {

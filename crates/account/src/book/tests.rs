@@ -16,7 +16,12 @@ fn gang(job: u64) -> GangId {
 }
 
 fn host(devices: usize) -> Host {
-    let class = Arc::new(Class { model: "H100".to_owned(), is_spot: false, price_micro: 2_000_000 });
+    let class = Arc::new(Class {
+        model: "H100".to_owned(),
+        is_spot: false,
+        has_spot_price: false,
+        price_micro: 2_000_000,
+    });
     let (foreign, broken) = (DeviceMask::EMPTY, DeviceMask::EMPTY);
     Host { devices: vec![class; devices], foreign, broken, unused: State::Idle }
 }
@@ -28,6 +33,7 @@ fn holding(job: u64, state: State, slots: &[(usize, DeviceMask, u64)]) -> Holdin
         user: "alice".to_owned(),
         job: JobId(job),
         name: format!("job{job}"),
+        class: String::new(),
     };
     let held = |(node, devices, each_milli): &(usize, DeviceMask, u64)| Held {
         node: name(*node),

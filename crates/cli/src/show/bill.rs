@@ -92,6 +92,11 @@ fn summary(page: &Page, view: &BillView, since: Timestamp) -> String {
     );
     if is_priced(view) {
         text += "; cost is by declared prices";
+        let sum = |micro: fn(&BillLine) -> i64| view.lines.iter().map(micro).sum::<i64>();
+        let (cost, list) = (sum(|line| line.cost_micro), sum(|line| line.list_cost_micro));
+        if cost != list {
+            text = format!("{text} and their multipliers ({} without)", money(list));
+        }
     }
     text
 }
@@ -100,15 +105,25 @@ fn summary(page: &Page, view: &BillView, since: Timestamp) -> String {
 pub(crate) fn csv(view: &BillView) -> Result<String, Failure> {
     let states = State::ALL.map(|state| format!("{state}_gpu_hours"));
     let by = view.by.iter().map(|by| by.word());
-    let headings: Vec<&str> =
-        by.chain(["gpu_hours"]).chain(states.iter().map(String::as_str)).chain(["cost"]).collect();
+    let headings: Vec<&str> = by
+        .chain(["gpu_hours"])
+        .chain(states.iter().map(String::as_str))
+        .chain(["cost", "list_cost", "rates"])
+        .collect();
     let rows = view.lines.iter().map(|line| {
         let states = State::ALL.map(|state| exact(line.device_us.get(&state).copied().unwrap_or_default()));
         let of = line.of.iter().map(|text| clean(text));
         let cost = decimal(line.cost_micro.into());
-        of.chain([exact(line.total_us())]).chain(states).chain([cost]).collect()
+        let list_cost = decimal(line.list_cost_micro.into());
+        of.chain([exact(line.total_us())]).chain(states).chain([cost, list_cost, rates(line)]).collect()
     });
     write(&headings, rows)
+}
+
+/// `class batch 0.5: 12.000000; hours 1.25: 3.000000`: hours of one device by the multipliers that applied.
+fn rates(line: &BillLine) -> String {
+    let rate = |(rule, us): (&String, &i64)| format!("{}: {}", clean(rule), exact(*us));
+    line.rates.iter().map(rate).collect::<Vec<_>>().join("; ")
 }
 
 /// Columns of FOCUS 1.0 (focus.finops.org): those that it asks of every file, and those of resources and prices. A
@@ -146,7 +161,7 @@ const FOCUS: [&str; 30] = [
     "Tags",
 ];
 
-/// One row for each line, which is by day, queue, user, job, model, state, spot and price.
+/// One row for each line, which is by day, queue, user, job, model, state, spot, price and list price.
 pub(crate) fn focus(periods: &[Period], view: &BillView, currency: &str) -> Result<String, Failure> {
     let rows = view.lines.iter().zip(periods).map(|(line, period)| row_of_focus(line, period, currency));
     write(&FOCUS, rows)
@@ -158,7 +173,8 @@ fn row_of_focus(line: &BillLine, period: &Period, currency: &str) -> Vec<String>
     let (number, name) = job.split_once(' ').unwrap_or_default();
     let cost = decimal(line.cost_micro.into());
     let quantity = exact(line.total_us());
-    let price = of(7).parse().map_or_else(|_| String::new(), |micro: i128| decimal(micro));
+    let list_cost = decimal(line.list_cost_micro.into());
+    let list_price = of(8).parse().map_or_else(|_| String::new(), |micro: i128| decimal(micro));
     let is_spot = if of(6).is_empty() { "" } else { " on spot nodes" };
     let what = if model.is_empty() { "GPU" } else { model.as_str() };
     let tags = serde_json::json!({"user": user, "state": state});
@@ -180,8 +196,8 @@ fn row_of_focus(line: &BillLine, period: &Period, currency: &str) -> Vec<String>
         &cost,
         &cost,
         "phalanx",
-        &cost,
-        &price,
+        &list_cost,
+        &list_price,
         &quantity,
         "GPU-Hours",
         "phalanx",

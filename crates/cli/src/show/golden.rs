@@ -133,6 +133,10 @@ fn moves() {
     same("queues", &queues::list(&page(), &views::queues()));
     same("queues-wide", &queues::list(&wide(), &views::queues()));
     same("queues-80", &queues::list(&narrow(), &views::queues()));
+    same("queues-budget", &queues::list(&page(), &views::queues_with_budget()));
+    let mut spent = views::queue();
+    spent.queue.budget = views::queues_with_budget()[2].budget.clone();
+    same("queue-budget", &queues::one(&narrow(), &spent));
     same("queue", &queues::one(&page(), &views::queue()));
     same("queue-wide", &queues::one(&wide(), &views::queue()));
     same("queue-80", &queues::one(&narrow(), &views::queue()));

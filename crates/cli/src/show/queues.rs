@@ -3,11 +3,12 @@
 use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
-use phalanx_local::protocol::{QueueDetailView, QueueView, WaitingView};
+use phalanx_local::protocol::{BudgetView, QueueDetailView, QueueView, WaitingView};
 use phalanx_model::{
     Access, Amounts, PoolReport, Queue, QueueOrder, QueueReport, Resource, ResourceReport, ShapeReport,
 };
 
+use super::bill::money;
 use super::table::{Color, Grid, cell, dim};
 use super::time::span;
 use super::{Page, clean, count, field, nothing};
@@ -27,15 +28,31 @@ pub(crate) fn list(page: &Page, queues: &[QueueView]) -> String {
     if has_pools {
         headings.push("NODES");
     }
+    let has_budgets = queues.iter().any(|queue| queue.budget.is_some());
+    if has_budgets {
+        headings.push("BUDGET");
+    }
     let mut grid = Grid::new(page, &headings);
     for queue in queues {
         let mut cells = row(page, queue);
         if has_pools {
             cells.push(dim(queue.report.as_ref().map(|report| Pools::of(report).line()).unwrap_or_default()));
         }
+        if has_budgets {
+            cells.push(dim(queue.budget.as_ref().map(budget).unwrap_or_default()));
+        }
         grid.row(cells);
     }
     grid.render()
+}
+
+/// `4120.50 of 5000.00 a month (82 %)`.
+fn budget(view: &BudgetView) -> String {
+    let BudgetView { budget, spent_micro, .. } = view;
+    let percent = u128::from(*spent_micro) * 100 / u128::from(budget.amount_micro.max(1));
+    let money = |micro: u64| money(i64::try_from(micro).unwrap_or(i64::MAX));
+    let (spent, amount) = (money(*spent_micro), money(budget.amount_micro));
+    format!("{spent} of {amount} a {} ({percent} %)", budget.per.word())
 }
 
 fn row(page: &Page, queue: &QueueView) -> Vec<comfy_table::Cell> {
@@ -156,7 +173,15 @@ pub(crate) fn one(page: &Page, view: &QueueDetailView) -> String {
     );
     field(&mut text, page, "has", &holds);
     match &queue.report {
-        Some(report) => text += &terms(page, report),
+        Some(report) => {
+            if let Some(view) = &queue.budget {
+                let then = if view.budget.holds { "holds further jobs" } else { "warns" };
+                let renews = page.date(view.renews_at);
+                let what = format!("{}; it renews at {renews}, and {then} once it is spent", budget(view));
+                field(&mut text, page, "budget", &what);
+            }
+            text += &terms(page, report);
+        }
         None => field(&mut text, page, "is", "named by jobs, and not in the queue file"),
     }
     text + &waiting(page, view)

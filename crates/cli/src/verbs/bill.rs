@@ -18,7 +18,7 @@ use crate::show;
 use crate::show::bill::Period;
 
 /// What `-o focus` has a row for.
-const OF_FOCUS: [BillBy; 8] = [
+const OF_FOCUS: [BillBy; 9] = [
     BillBy::Day,
     BillBy::Queue,
     BillBy::User,
@@ -27,6 +27,7 @@ const OF_FOCUS: [BillBy; 8] = [
     BillBy::State,
     BillBy::Spot,
     BillBy::Price,
+    BillBy::ListPrice,
 ];
 
 pub(super) fn bill(session: &Session, asked: &Bill) -> Result<ExitCode, Failure> {

@@ -485,10 +485,16 @@ pub fn audit() -> Vec<AuditView> {
 
 /// Of two queues, and of what no job had.
 pub fn bill() -> BillView {
-    let line = |of: &[&str], states: &[(State, i64)], cost_micro| BillLine {
+    let line = |of: &[&str], states: &[(State, i64)], cost_micro, list_cost_micro| BillLine {
         of: of.iter().map(|text| (*text).to_owned()).collect(),
         device_us: states.iter().map(|(state, minutes)| (*state, minutes * 60_000_000)).collect(),
         cost_micro,
+        list_cost_micro,
+        rates: if cost_micro == list_cost_micro {
+            BTreeMap::new()
+        } else {
+            BTreeMap::from([("class batch 0.5".to_owned(), 60_000_000)])
+        },
     };
     let vision =
         [(State::Running, 4_800), (State::Starting, 6), (State::Stopping, 3), (State::LostToPreemption, 120)];
@@ -496,12 +502,27 @@ pub fn bill() -> BillView {
         by: vec![BillBy::Queue, BillBy::Model],
         until: NOW,
         lines: vec![
-            line(&["", "NVIDIA H100"], &[(State::Idle, 600), (State::Draining, 61)], 27_541_666),
+            line(
+                &["", "NVIDIA H100"],
+                &[(State::Idle, 600), (State::Draining, 61)],
+                27_541_666,
+                27_541_666,
+                83_333,
+            ),
             line(&["speech", "NVIDIA H100"], &[(State::Running, 1)], 41_666),
-            line(&["vision", "NVIDIA H100"], &vision, 205_375_000),
+            line(&["vision", "NVIDIA H100"], &vision, 205_375_000, 205_375_000),
         ],
         is_cut: false,
     }
+}
+
+/// The queues, one of which has a budget that is nearly spent.
+pub fn queues_with_budget() -> Vec<QueueView> {
+    let mut queues = queues();
+    let budget = Budget { amount_micro: 5_000_000_000, per: Period::Month, warn_milli: 800, holds: true };
+    let (begins_at, renews_at) = budget.per.around(NOW);
+    queues[2].budget = Some(BudgetView { budget, spent_micro: 4_120_503_000, begins_at, renews_at });
+    queues
 }
 
 /// All kinds of advice, and jobs without any.
@@ -740,6 +761,7 @@ pub fn queues() -> Vec<QueueView> {
             devices_held: u32::try_from(used).unwrap(),
             devices_wanted: u32::try_from(wanted).unwrap(),
             report: Some(report),
+            budget: None,
         }
     };
     let default = QueueView {
@@ -749,6 +771,7 @@ pub fn queues() -> Vec<QueueView> {
         devices_held: 10,
         devices_wanted: 1024,
         report: None,
+        budget: None,
     };
     vec![
         queue("research", None, [14, 4, 16, 16]),

@@ -8,6 +8,7 @@ use phalanx_model::{JobId, Timestamp};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row as Found, named_params};
 
+use super::bill::micro;
 use super::query::{narrowed, optional, time, unsigned};
 use super::rows::integer;
 use super::{History, HistoryError};
@@ -162,9 +163,9 @@ impl History {
         let mut charged: BTreeMap<Group, Charged> = BTreeMap::new();
         for (group, price_micro, device_us) in rows {
             let of = charged.entry(group).or_default();
-            let cost = i128::from(price_micro) * i128::from(device_us) / i128::from(HOUR_MS) / 1_000;
+            let cost = micro(i128::from(price_micro) * i128::from(device_us));
             of.device_us = of.device_us.saturating_add(device_us);
-            of.cost_micro = of.cost_micro.saturating_add(i64::try_from(cost).unwrap_or(i64::MAX));
+            of.cost_micro = of.cost_micro.saturating_add(cost);
         }
         Ok(charged)
     }
@@ -174,7 +175,7 @@ impl History {
     /// # Errors
     /// As [`Self::job`].
     pub(crate) fn prices(&self) -> Result<BTreeMap<String, u64>, HistoryError> {
-        let sql = "SELECT model, min(price_micro) FROM account WHERE spot = 0 AND price_micro > 0
+        let sql = "SELECT model, min(list_micro) FROM account WHERE spot = 0 AND list_micro > 0
             AND hour > (SELECT max(hour) FROM account) - 24 GROUP BY model";
         let rows = self.many(sql, [], |row| Ok((row.get(0)?, unsigned(1, row.get(1)?)?)))?;
         Ok(rows.into_iter().collect())
@@ -361,7 +362,7 @@ mod tests {
         for (hour, name, spot, price) in
             [(5, "sweep-1", 0, 9), (50, "sweep-1", 0, 2_000_000), (50, "sweep-22", 1, 1_000_000)]
         {
-            let sql = "INSERT INTO account VALUES (?, 'running', 'default', 7, 'user-7', 1, ?, 'H100', ?, ?, 3600000000)";
+            let sql = "INSERT INTO account VALUES (?, 'running', 'default', 7, 'user-7', 1, ?, 'H100', ?, ?4, 3600000000, ?4, '')";
             history.connection.execute(sql, rusqlite::params![hour, name, spot, price]).unwrap();
         }
         let ask = AdviseAsk { since: Some(Timestamp(10 * HOUR_MS)), ..AdviseAsk::default() };

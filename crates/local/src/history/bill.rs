@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use phalanx_account::{HOUR_MS, State};
 use phalanx_model::Timestamp;
 use rusqlite::types::Value;
-use rusqlite::{OptionalExtension as _, Transaction};
+use rusqlite::{OptionalExtension as _, Row, Transaction};
 
 use super::query::{narrowed, time};
 use super::rows::integer;
@@ -21,8 +21,8 @@ const DAY_HOURS: u64 = 24;
 
 /// The jobs of a day, as one for each queue and user.
 const GATHER: &str = "INSERT INTO account
-    SELECT hour / 24 * 24, state, queue, uid, user, -1, '', model, spot, price_micro, sum(device_us)
-    FROM account WHERE hour < ?1 AND job > 0 GROUP BY 1, 2, 3, 4, 5, 8, 9, 10
+    SELECT hour / 24 * 24, state, queue, uid, user, -1, '', model, spot, price_micro, sum(device_us), list_micro, rate
+    FROM account WHERE hour < ?1 AND job > 0 GROUP BY 1, 2, 3, 4, 5, 8, 9, 10, 12, 13
     ON CONFLICT DO UPDATE SET device_us = device_us + excluded.device_us";
 
 impl BillBy {
@@ -39,6 +39,8 @@ impl BillBy {
             Self::Hour => "strftime('%Y-%m-%dT%H:00Z', hour * 3600, 'unixepoch')",
             Self::Spot => "CASE spot WHEN 0 THEN '' ELSE 'spot' END",
             Self::Price => "CASE price_micro WHEN 0 THEN '' ELSE CAST(price_micro AS TEXT) END",
+            Self::ListPrice => "CASE list_micro WHEN 0 THEN '' ELSE CAST(list_micro AS TEXT) END",
+            Self::Rate => "rate",
         }
     }
 }
@@ -58,35 +60,31 @@ impl History {
             ("hour < ?", ask.until.map(hour)),
         ];
         let columns: String = ask.by.iter().map(|by| format!("{}, ", by.sql())).collect();
-        let groups: Vec<String> = (1..=ask.by.len() + 2).map(|column| column.to_string()).collect();
+        let groups: Vec<String> = (1..=ask.by.len() + 4).map(|column| column.to_string()).collect();
         let groups = groups.join(", ");
-        let question = format!("SELECT {columns}state, price_micro, sum(device_us) FROM account");
+        let question =
+            format!("SELECT {columns}state, price_micro, list_micro, rate, sum(device_us) FROM account");
         let (sql, mut values) = narrowed(&question, conditions);
         let sql = format!("{sql} GROUP BY {groups} ORDER BY {groups} LIMIT ?");
         values.push(Value::Integer(i64::from(ROWS_MAX) + 1));
         let count = ask.by.len();
         let rows = self.many(&sql, rusqlite::params_from_iter(values), |row| {
             let of = (0..count).map(|column| row.get(column)).collect::<rusqlite::Result<Vec<String>>>()?;
-            let state: String = row.get(count)?;
-            Ok((of, state, row.get::<_, i64>(count + 1)?, row.get::<_, i64>(count + 2)?))
+            Ok((of, Charge::read(row, count)?))
         })?;
         let is_cut = rows.len() > ROWS_MAX as usize;
-        let mut lines: BTreeMap<Vec<String>, (BTreeMap<State, i64>, i128)> = BTreeMap::new();
-        for (of, state, price_micro, device_us) in rows {
+        let mut lines: BTreeMap<Vec<String>, Sum> = BTreeMap::new();
+        for (of, charge) in rows {
             // A state that a later version writes is in no bill of this one.
-            let Some(state) = State::of_word(&state) else { continue };
-            let (states, cost) = lines.entry(of).or_default();
-            *states.entry(state).or_default() += device_us;
-            *cost += i128::from(price_micro) * i128::from(device_us);
+            let Some(state) = State::of_word(&charge.state) else { continue };
+            lines.entry(of).or_default().add(state, charge);
         }
-        let line = |(of, (mut device_us, cost)): (Vec<String>, (BTreeMap<State, i64>, i128))| {
-            device_us.retain(|_, us| *us != 0);
-            let cost = cost / i128::from(HOUR_MS) / 1_000;
-            BillLine { of, device_us, cost_micro: i64::try_from(cost).unwrap_or(i64::MAX) }
-        };
         let until = self.charged_until()?.unwrap_or_default();
-        let mut lines: Vec<BillLine> =
-            lines.into_iter().map(line).filter(|line| !line.device_us.is_empty()).collect();
+        let mut lines: Vec<BillLine> = lines
+            .into_iter()
+            .map(|(of, sum)| sum.line(of))
+            .filter(|line| !line.device_us.is_empty())
+            .collect();
         if let Some(job) = ask.by.iter().position(|by| *by == BillBy::Job) {
             lines
                 .sort_by_cached_key(|line| (line.of[..job].to_vec(), number(&line.of[job]), line.of.clone()));
@@ -103,10 +101,66 @@ impl History {
     }
 }
 
+/// What was charged to one state at one rate.
+struct Charge {
+    state: String,
+    price_micro: i64,
+    list_micro: i64,
+    rate: String,
+    device_us: i64,
+}
+
+impl Charge {
+    fn read(row: &Row<'_>, column: usize) -> rusqlite::Result<Self> {
+        Ok(Self {
+            state: row.get(column)?,
+            price_micro: row.get(column + 1)?,
+            list_micro: row.get(column + 2)?,
+            rate: row.get(column + 3)?,
+            device_us: row.get(column + 4)?,
+        })
+    }
+}
+
+/// A line of a bill; its costs are divided once, when all is added up.
+#[derive(Default)]
+struct Sum {
+    device_us: BTreeMap<State, i64>,
+    cost: i128,
+    list_cost: i128,
+    rates: BTreeMap<String, i64>,
+}
+
+impl Sum {
+    fn add(&mut self, state: State, charge: Charge) {
+        let of = |micro: i64| i128::from(micro) * i128::from(charge.device_us);
+        *self.device_us.entry(state).or_default() += charge.device_us;
+        self.cost += of(charge.price_micro);
+        self.list_cost += of(charge.list_micro);
+        if !charge.rate.is_empty() {
+            *self.rates.entry(charge.rate).or_default() += charge.device_us;
+        }
+    }
+
+    fn line(self, of: Vec<String>) -> BillLine {
+        let Self { mut device_us, cost, list_cost, mut rates } = self;
+        device_us.retain(|_, us| *us != 0);
+        rates.retain(|_, us| *us != 0);
+        BillLine { of, device_us, cost_micro: micro(cost), list_cost_micro: micro(list_cost), rates }
+    }
+}
+
+/// Prices of an hour times microseconds, in the millionths of the prices.
+pub(super) fn micro(cost: i128) -> i64 {
+    i64::try_from(cost / i128::from(HOUR_MS) / 1_000).unwrap_or(i64::MAX)
+}
+
 /// Removes what is too old, and gathers the jobs of days that are old, or whose rows are too many.
 pub(super) fn prune(transaction: &Transaction<'_>, now: Timestamp, rows_max: i64) -> rusqlite::Result<()> {
     let before = |hours: u64| integer((now.0 / HOUR_MS).saturating_sub(hours));
     transaction.prepare_cached("DELETE FROM account WHERE hour < ?")?.execute([before(KEPT_HOURS)])?;
+    let old = integer(now.0.saturating_sub(KEPT_HOURS * HOUR_MS));
+    transaction.prepare_cached("DELETE FROM budgets WHERE begin < ?")?.execute([old])?;
     // Whole days, and none that is not over.
     let (day, today) = (integer(DAY_HOURS), before(0) / integer(DAY_HOURS));
     let mut gathered = before(BY_JOB_HOURS) / day;

@@ -3,9 +3,10 @@
 use phalanx_model::{JobId, Timestamp};
 use rusqlite::{Connection, TransactionBehavior, named_params};
 
-use phalanx_account::{Entry, Payer};
+use phalanx_account::{Payer, Priced};
 
 use super::advise::{UsedRow, write_used};
+use super::budgets::{BudgetRow, write_budget};
 use super::{History, HistoryError, error};
 use crate::protocol::AuditView;
 
@@ -94,7 +95,7 @@ pub struct AuditRow {
 /// What was charged since the rows before, and until when all is charged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountRows {
-    pub entries: Vec<Entry>,
+    pub entries: Vec<Priced>,
     pub until: Timestamp,
 }
 
@@ -108,6 +109,7 @@ pub enum Row {
     Member(MemberRow),
     Event(EventRow),
     Used(UsedRow),
+    Budget(BudgetRow),
 }
 
 /// SQLite's integers end at 2^63 − 1; so does time, 290 million years from now.
@@ -148,6 +150,7 @@ impl History {
                 Row::Audit(row) => write_audit(&transaction, row)?,
                 Row::Account(rows) => write_account(&transaction, rows)?,
                 Row::Used(row) => write_used(&transaction, row)?,
+                Row::Budget(row) => write_budget(&transaction, row)?,
             }
         }
         transaction.commit()
@@ -231,20 +234,22 @@ fn write_audit(connection: &Connection, AuditRow { view, node }: &AuditRow) -> r
 fn write_account(connection: &Connection, rows: &AccountRows) -> rusqlite::Result<()> {
     let mut statement = connection.prepare_cached(
         "INSERT INTO account VALUES (:hour, :state, :queue, :uid, :user, :job, :name, :model, :spot,
-            :price_micro, :device_us)
+            :price_micro, :device_us, :list_micro, :rate)
             ON CONFLICT DO UPDATE SET device_us = device_us + excluded.device_us",
     )?;
-    for Entry { hour, key, device_us } in &rows.entries {
+    for Priced { entry, rate } in &rows.entries {
+        let key = &entry.key;
         let payer: Option<&Payer> = key.payer.as_deref();
         statement.execute(named_params! {
-            ":hour": integer(*hour), ":state": key.state.word(),
+            ":hour": integer(entry.hour), ":state": key.state.word(),
             ":queue": payer.map_or("", |payer| payer.queue.as_str()),
             ":uid": payer.map(|payer| payer.uid),
             ":user": payer.map_or("", |payer| payer.user.as_str()),
             ":job": integer(payer.map_or(0, |payer| payer.job.0)),
             ":name": payer.map_or("", |payer| payer.name.as_str()),
             ":model": key.class.model, ":spot": key.class.is_spot,
-            ":price_micro": integer(key.class.price_micro), ":device_us": device_us,
+            ":price_micro": integer(rate.price_micro), ":device_us": entry.device_us,
+            ":list_micro": integer(rate.list_micro), ":rate": rate.rule,
         })?;
     }
     let mut until = connection.prepare_cached("INSERT OR REPLACE INTO account_until VALUES (1, ?)")?;

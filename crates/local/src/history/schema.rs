@@ -145,6 +145,21 @@ pub(super) const MIGRATIONS: &[&str] = &[
         PRIMARY KEY (job, gang, attempt)
     ) STRICT, WITHOUT ROWID;
 ",
+    "
+    ALTER TABLE account ADD COLUMN list_micro INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE account ADD COLUMN rate TEXT NOT NULL DEFAULT '';
+    UPDATE account SET list_micro = price_micro;
+    DROP INDEX account_by_all;
+    CREATE UNIQUE INDEX account_by_all
+        ON account (hour, job, state, queue, user, name, model, spot, price_micro, list_micro, rate);
+    CREATE INDEX account_by_queue ON account (queue, hour);
+    CREATE TABLE budgets (
+        queue TEXT NOT NULL,
+        begin INTEGER NOT NULL,
+        level TEXT NOT NULL,
+        PRIMARY KEY (queue, begin, level)
+    ) STRICT, WITHOUT ROWID;
+",
 ];
 
 /// Refuses what is damaged, newer, or no history at all.

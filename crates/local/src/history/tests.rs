@@ -146,7 +146,8 @@ fn losses_are_counted_over_the_time_that_ranks_had_devices() {
         (12, "starting", 9),
         (13, "lost_to_failure", 1_000),
     ] {
-        let sql = "INSERT INTO account VALUES (?, ?, 'default', 0, 'ada', 1, 'train', 'H100', 0, 0, ?)";
+        let sql =
+            "INSERT INTO account VALUES (?, ?, 'default', 0, 'ada', 1, 'train', 'H100', 0, 0, ?, 0, '')";
         history.connection.execute(sql, rusqlite::params![hour, state, device_ms * 1_000]).unwrap();
     }
     let of = |history: &History, hour: u64| history.losses(Timestamp(hour * HOUR_MS)).unwrap();
@@ -471,7 +472,12 @@ fn a_bill_adds_up_what_was_charged_and_shows_users_their_own() {
     let dir = tempfile::tempdir().unwrap();
     let mut history = History::open(&dir.path().join("history.db")).unwrap();
     assert_eq!(history.charged_until().unwrap(), None);
-    let class = Arc::new(Class { model: "H100".to_owned(), is_spot: false, price_micro: 2_000_000 });
+    let class = Arc::new(Class {
+        model: "H100".to_owned(),
+        is_spot: false,
+        has_spot_price: false,
+        price_micro: 2_000_000,
+    });
     let payer = |uid: u32, job: u64| {
         Some(Arc::new(Payer {
             queue: phalanx_model::QueueName::new("vision").unwrap(),
@@ -479,6 +485,7 @@ fn a_bill_adds_up_what_was_charged_and_shows_users_their_own() {
             user: format!("u{uid}"),
             job: JobId(job),
             name: "it's, a job".to_owned(),
+            class: String::new(),
         }))
     };
     let entry = |hour: u64, state: State, payer: Option<Arc<Payer>>, hours: i64| Entry {
@@ -500,6 +507,7 @@ fn a_bill_adds_up_what_was_charged_and_shows_users_their_own() {
         entry(hour + 1, State::Idle, None, 8),
     ];
     for (entries, until) in [(first, (hour + 1) * HOUR_MS), (second, (hour + 2) * HOUR_MS)] {
+        let entries = priced(entries);
         history.record(&[Row::Account(AccountRows { entries, until: Timestamp(until) })]).unwrap();
     }
     let lines = |history: &History, uid: Option<u32>, ask: BillAsk| -> Vec<String> {
@@ -527,6 +535,12 @@ fn a_bill_adds_up_what_was_charged_and_shows_users_their_own() {
     assert_eq!(lines(&history, None, by(&[])), [" 8 16000000"], "an account has an end");
 }
 
+/// By list prices.
+fn priced(entries: Vec<phalanx_account::Entry>) -> Vec<phalanx_account::Priced> {
+    let tariff = phalanx_model::Tariff::default();
+    entries.into_iter().map(|entry| phalanx_account::Priced::of(entry, &tariff, "")).collect()
+}
+
 #[test]
 fn jobs_of_old_days_are_gathered_and_the_account_still_adds_up() {
     use std::sync::Arc;
@@ -540,7 +554,8 @@ fn jobs_of_old_days_are_gathered_and_the_account_still_adds_up() {
     let today = 24 * 20_000;
     let entry = |hour: u64, job: u64, user: &str| {
         let queue = phalanx_model::QueueName::new("vision").unwrap();
-        let payer = Payer { queue, uid: 1, user: user.to_owned(), job: JobId(job), name: "a".to_owned() };
+        let (name, class) = ("a".to_owned(), String::new());
+        let payer = Payer { queue, uid: 1, user: user.to_owned(), job: JobId(job), name, class };
         let key = Key { state: State::Running, payer: Some(Arc::new(payer)), class: Arc::default() };
         Entry { hour, key, device_us: 3_600_000_000 }
     };
@@ -554,7 +569,7 @@ fn jobs_of_old_days_are_gathered_and_the_account_still_adds_up() {
         entry(today + 2, 5, "ada"),
     ];
     let until = Timestamp((today + 3) * HOUR_MS);
-    history.record(&[Row::Account(AccountRows { entries: entries.to_vec(), until })]).unwrap();
+    history.record(&[Row::Account(AccountRows { entries: priced(entries.to_vec()), until })]).unwrap();
     let lines = |history: &History| -> Vec<String> {
         let by = vec![BillBy::Job, BillBy::User, BillBy::Day];
         let view = history.bill(None, &BillAsk { by, ..BillAsk::default() }).unwrap();

@@ -26,10 +26,14 @@ pub enum BillBy {
     Spot,
     /// Of one device for an hour, in millionths of the unit of the site; nothing if unknown.
     Price,
+    /// The price before its multipliers.
+    ListPrice,
+    /// The multipliers: `class batch 0.5, hours 1.25`; nothing if none applied.
+    Rate,
 }
 
 impl BillBy {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Queue,
         Self::User,
         Self::Job,
@@ -40,6 +44,8 @@ impl BillBy {
         Self::Hour,
         Self::Spot,
         Self::Price,
+        Self::ListPrice,
+        Self::Rate,
     ];
 
     /// As users write and read it.
@@ -56,6 +62,8 @@ impl BillBy {
             Self::Hour => "hour",
             Self::Spot => "spot",
             Self::Price => "price",
+            Self::ListPrice => "list_price",
+            Self::Rate => "rate",
         }
     }
 }
@@ -98,6 +106,12 @@ pub struct BillLine {
     pub device_us: BTreeMap<State, i64>,
     /// In millionths of the unit of the site, by declared prices; devices without a price cost nothing.
     pub cost_micro: i64,
+    /// What it would cost without multipliers.
+    #[serde(default)]
+    pub list_cost_micro: i64,
+    /// Microseconds of one device by the multipliers that applied, if any did.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub rates: BTreeMap<String, i64>,
 }
 
 impl BillLine {

@@ -1,8 +1,8 @@
 //! What people see of the cluster: nodes, what is to come for them, queues.
 
 use phalanx_model::{
-    Admin, CostTable, DeviceMask, GangId, JobId, Levels, Node, NodeHealth, NodeName, Origin, QueueName,
-    QueueReport, Spot, Timestamp,
+    Admin, Budget, CostTable, DeviceMask, GangId, JobId, Levels, Node, NodeHealth, NodeName, Origin,
+    QueueName, QueueReport, Spot, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -110,6 +110,20 @@ pub struct QueueView {
     /// Every term of the order; none for a queue that jobs name and nobody configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<QueueReport>,
+    /// What is spent of its budget, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<BudgetView>,
+}
+
+/// What is spent of a budget.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BudgetView {
+    #[serde(flatten)]
+    pub budget: Budget,
+    /// In this period, by the account; in millionths.
+    pub spent_micro: u64,
+    pub begins_at: Timestamp,
+    pub renews_at: Timestamp,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,8 +6,9 @@ use phalanx_model::{Queue, QueueName, Settings};
 use phalanx_shell::Engine;
 
 use super::{Failure, get, operator, refuse, turn, unreadable};
+use crate::budgets;
 use crate::daemon::Daemon;
-use crate::protocol::{Answer, ErrorCode, HistoryView, JobRef};
+use crate::protocol::{Answer, ErrorCode, HistoryView, JobRef, QueueDetailView, QueueView};
 use crate::queues::facts;
 use crate::server::Peer;
 use crate::views;
@@ -15,12 +16,22 @@ use crate::views;
 /// Events in one list.
 const HISTORY_MAX: u32 = 100_000;
 
+pub(super) fn all(daemon: &Daemon) -> Result<Vec<QueueView>, Failure> {
+    let mut queues = daemon.engine.look(views::queues)?;
+    daemon.budgets.say(&mut queues);
+    Ok(queues)
+}
+
 pub(super) fn one(daemon: &Daemon, name: &QueueName) -> Result<Answer, Failure> {
     let wanted = name.clone();
     let found = daemon.engine.look(move |e| {
         views::queue(e, &wanted).ok_or_else(|| views::queues(e).into_iter().map(|q| q.name).collect())
     })?;
-    found.map(|view| Answer::Queue(Box::new(view))).map_err(|known: Vec<String>| {
+    let said = |mut view: QueueDetailView| {
+        daemon.budgets.say(std::slice::from_mut(&mut view.queue));
+        Answer::Queue(Box::new(view))
+    };
+    found.map(said).map_err(|known: Vec<String>| {
         let hint = format!("queues are {}", known.join(", "));
         refuse(ErrorCode::NotFound, format!("no queue {name}"), hint)
     })
@@ -42,6 +53,7 @@ pub(super) fn apply(
     let facts = facts(settings, queues);
     turn::apply(daemon, facts.clone(), are_there)?;
     daemon.access.replace(&facts);
+    budgets::look(daemon);
     let s = if count == 1 { "" } else { "s" };
     let by = &peer.owner.name;
     tracing::info!(by, queues = count, "queues are set");

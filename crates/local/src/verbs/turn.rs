@@ -1,7 +1,7 @@
 //! When a job goes: held back, released, boosted. What an operator or an owner says is kept in its history.
 
 use phalanx_model::show::span;
-use phalanx_model::{Boost, Change, Gang, GangId, Input, Job, JobId, JobUpdate, Phase, Service};
+use phalanx_model::{Boost, Change, Gang, GangId, Input, Job, JobId, JobUpdate, Phase, QueueName, Service};
 use phalanx_shell::Engine;
 
 use super::{Failure, check_access, operator, own, refuse, tasks};
@@ -21,6 +21,11 @@ pub(super) fn hold(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<Answ
 
 pub(super) fn release(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<Answer, Failure> {
     let job = whole(daemon, peer, wanted)?;
+    if let Some(by) = QueueName::new(&job.queue).ok().and_then(|queue| daemon.budgets.held_by(&queue)) {
+        let message = format!("job {} is held by {by}", job.id);
+        let hint = "wait until the budget renews; an operator may raise it with `phalanx queues apply`";
+        return Err(refuse(ErrorCode::Rejected, message, hint));
+    }
     let by = peer.owner.name.clone();
     let id = job.id;
     let is_free = move |e: &Engine| e.job(id).is_some_and(|job| job.turn.held_by.is_none());

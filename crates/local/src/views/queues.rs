@@ -76,7 +76,15 @@ fn names_below(all: &[QueueView], name: &QueueName) -> Vec<QueueName> {
 
 fn empty(name: &str) -> QueueView {
     let (pending, running, devices_held, devices_wanted) = (0, 0, 0, 0);
-    QueueView { name: name.to_owned(), pending, running, devices_held, devices_wanted, report: None }
+    QueueView {
+        name: name.to_owned(),
+        pending,
+        running,
+        devices_held,
+        devices_wanted,
+        report: None,
+        budget: None,
+    }
 }
 
 fn count(queue: &mut QueueView, gang: &Gang, record: &GangRecord) {

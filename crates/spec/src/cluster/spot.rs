@@ -4,9 +4,9 @@ use phalanx_model::Spot;
 use schemars::{JsonSchema, Schema, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::place::{At, Scalar, wrong};
+use crate::place::{At, Scalar};
 use crate::quantity;
-use crate::scalar::Span;
+use crate::scalar::{Span, micro};
 
 /// Capacity that is lent until somebody wants it back.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -34,13 +34,7 @@ impl Scalar for Price {
         "a price of one device for an hour, from 0 to 1000000 with at most 6 decimals, such as 1.20";
 
     fn read(text: &str) -> Result<Self, String> {
-        let text = text.trim();
-        let decimals = text.split_once('.').map_or(0, |(_, decimals)| decimals.trim_end_matches('0').len());
-        match quantity::parse_micro(text).map_err(|error| wrong(text, error))? {
-            _ if decimals > 6 => Err(wrong(text, "has more than 6 decimals")),
-            micro if micro > Self::MAX => Err(wrong(text, "is too large")),
-            micro => Ok(Self(micro)),
-        }
+        micro(text, Self::MAX).map(Self)
     }
 
     fn write(&self) -> String {

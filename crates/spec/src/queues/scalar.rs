@@ -184,7 +184,7 @@ impl Scalar for Worth {
 define_whole!(UnitAmount, 0, AMOUNT_MAX, "a whole number from 0 to 1000000000000", Self, |units| units.0);
 
 impl Scalar for Percent {
-    const ACCEPTED: &'static str = "a part of the cluster from 0% to 100%, such as 25% or 2.5%";
+    const ACCEPTED: &'static str = "a part from 0% to 100%, such as 25% or 2.5%";
 
     fn read(text: &str) -> Result<Self, String> {
         let Some(number) = text.trim().strip_suffix('%') else {

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use phalanx_model::{Amounts, Caps, Queue, QueueName, Resource, ShapeQuota};
 
 use super::amounts::shown;
-use super::{AmountsFile, DEPTH_MAX, QUEUES_MAX, QueueEntry, QueueFile, SHAPES_MAX, ShapeFile, access};
+use super::{
+    AmountsFile, BudgetFile, DEPTH_MAX, QUEUES_MAX, QueueEntry, QueueFile, SHAPES_MAX, ShapeFile, access,
+};
 use crate::error::{Place, SpecError, listed, nearest};
 use crate::place::At;
 
@@ -172,6 +174,7 @@ impl QueueFile {
             },
             order: self.order(entry, is_leaf)?,
             nodes: self.pools(entry)?,
+            budget: entry.budget.as_ref().map(BudgetFile::budget),
             access: access(&entry.users, &entry.groups, entry.max_priority),
         })
     }

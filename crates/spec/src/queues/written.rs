@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use phalanx_model::{Class, Queue, QueueName, Settings, ShapeQuota};
 
 use super::{
-    Account, AmountsFile, BoostFile, ClassFile, DefragmentationFile, Depth, GpuHours, MigrationFile,
-    OrderWord, Percent, Preset, QueueEntry, QueueFile, QueueNodesFile, ShapeFile, SharePolicy, SpanFromZero,
-    SparesFile, Weight, Worth,
+    Account, AmountsFile, BoostFile, BudgetFile, ClassFile, DefragmentationFile, Depth, GpuHours,
+    MigrationFile, OrderWord, Percent, Preset, QueueEntry, QueueFile, QueueNodesFile, ShapeFile, SharePolicy,
+    SpanFromZero, SparesFile, Weight, Worth,
 };
 use crate::gpus::ModelName;
 use crate::place::At;
@@ -105,6 +105,7 @@ fn entry(queue: &Queue, children: &BTreeMap<&QueueName, Vec<&Queue>>) -> QueueEn
             order.levels().iter().map(hours).collect()
         }),
         nodes: QueueNodesFile::of_queue(queue),
+        budget: queue.budget.as_ref().map(BudgetFile::of),
         users: accounts(&queue.access.users),
         groups: accounts(&queue.access.groups),
         max_priority: queue.access.priority_max.map(At::from),
