@@ -128,6 +128,7 @@ fn users_see_what_their_own_jobs_held_and_operators_all_of_it() {
     assert!(mine.lines.iter().all(|line| line.of[1] == format!("{job} test")), "{mine:#?}");
     assert!(all.lines.iter().any(|line| line.of[1] == format!("{others} test")), "{all:#?}");
     assert!(all.lines.iter().any(|line| line.of[2] == "idle"), "{all:#?}");
-    let too_many = Verb::Bill(BillAsk { by: vec![BillBy::Queue; 11], ..BillAsk::default() });
+    let too_many =
+        Verb::Bill(BillAsk { by: vec![BillBy::Queue; BillBy::ALL.len() + 1], ..BillAsk::default() });
     assert_eq!(refused(bench.ask(too_many)).code, ErrorCode::BadRequest);
 }

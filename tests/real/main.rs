@@ -6,6 +6,7 @@
 mod account;
 mod accounts;
 mod arrays;
+mod budgets;
 mod calendar;
 mod changes;
 mod clocks;

@@ -98,12 +98,12 @@ impl Spent {
         let text = same.map_or_else(
             || {
                 format!(
-                    "{HELD_BY}{}: {} of {} ({} %) are spent in this {}, and it renews at {}",
+                    "{HELD_BY}{} ({} of {} spent this {}, {} %; renews {})",
                     of.queue,
                     money(spent_micro),
                     money(budget.amount_micro),
-                    percent(&budget, spent_micro),
                     budget.per.word(),
+                    percent(&budget, spent_micro),
                     date(renews_at)
                 )
             },
@@ -325,14 +325,14 @@ mod tests {
     fn the_reason_names_the_budget_what_is_spent_and_when_it_renews() {
         let of = of(5_000, true);
         let spent = Spent::new(&of, 5_012_345_678, NOW, None);
-        let text = "the budget of queue vision: 5012.34 of 5000 (100 %) are spent in this month, and it renews at \
-                    2026-12-01T00:00Z";
+        let text =
+            "the budget of queue vision (5012.34 of 5000 spent this month, 100 %; renews 2026-12-01T00:00Z)";
         assert_eq!((spent.text.as_str(), spent.holds()), (text, true));
         let more = Spent::new(&of, 5_049_000_000, NOW, Some(&spent));
         assert_eq!((more.text.as_str(), more.spent_micro), (text, 5_049_000_000), "less than a percent more");
-        assert!(Spent::new(&of, 5_050_000_000, NOW, Some(&more)).text.contains("(101 %)"));
+        assert!(Spent::new(&of, 5_050_000_000, NOW, Some(&more)).text.contains(" 101 %;"));
         let next = Spent::new(&of, 0, NOW.plus(24 * HOUR_MS), Some(&more));
-        assert!(!next.holds() && next.text.ends_with("2027-01-01T00:00Z"), "{next:?}");
+        assert!(!next.holds() && next.text.ends_with("2027-01-01T00:00Z)"), "{next:?}");
         assert!(!Spent::new(&self::of(5_000, false), 6_000_000_000, NOW, None).holds(), "it only warns");
     }
 }

@@ -502,14 +502,8 @@ pub fn bill() -> BillView {
         by: vec![BillBy::Queue, BillBy::Model],
         until: NOW,
         lines: vec![
-            line(
-                &["", "NVIDIA H100"],
-                &[(State::Idle, 600), (State::Draining, 61)],
-                27_541_666,
-                27_541_666,
-                83_333,
-            ),
-            line(&["speech", "NVIDIA H100"], &[(State::Running, 1)], 41_666),
+            line(&["", "NVIDIA H100"], &[(State::Idle, 600), (State::Draining, 61)], 27_541_666, 27_541_666),
+            line(&["speech", "NVIDIA H100"], &[(State::Running, 1)], 41_666, 83_333),
             line(&["vision", "NVIDIA H100"], &vision, 205_375_000, 205_375_000),
         ],
         is_cut: false,
