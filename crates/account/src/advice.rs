@@ -50,7 +50,7 @@ impl Run {
     }
 }
 
-/// What the ranks of an attempt had, and what they did with it.
+/// The devices of an attempt, and their measured use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Used {
     pub ranks: u32,
@@ -125,7 +125,7 @@ impl Charged {
         Self { device_us: part(self.device_us, device_ppm), cost_micro: part(self.cost_micro, cost_ppm) }
     }
 
-    /// What it is in a month, if it is charged in so much time.
+    /// The charge of a month, if this is the charge of `span_ms`.
     #[must_use]
     pub fn in_a_month(self, span_ms: u64) -> Self {
         let span = i128::from(span_ms.max(SPAN_MIN_MS));
@@ -144,11 +144,11 @@ pub struct Advice {
     pub runs: u32,
     /// From the start of the first of them to the end of the last.
     pub span_ms: u64,
-    /// What it saves in a month, if the jobs go on as they did.
+    /// The saving in a month, if the jobs go on at the same rate.
     pub saves: Charged,
 }
 
-/// What to ask for, and what was measured.
+/// A request for the next run, and the measurements behind it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "advice", rename_all = "snake_case")]
 pub enum What {
@@ -253,7 +253,7 @@ pub fn advise(runs: &[Run], charged: Charged, span_ms: u64, kinds: &[Kind]) -> V
     found.into_iter().map(|found| found.into_advice(month, all_ms)).collect()
 }
 
-/// What a rule found.
+/// The finding of a rule.
 struct Found<'a> {
     what: What,
     runs: Vec<&'a Run>,

@@ -2,7 +2,7 @@
 //!
 //! Once a minute the spent amounts are read from the history. From the warning level on, and once more when the amount is
 //! spent, owners of jobs are notified. A budget that holds puts a hold on pending jobs, as an operator would: the engine
-//! starts none of their gangs, what runs goes on, and the next period releases them.
+//! starts none of their gangs, running gangs go on, and the next period releases the jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ const HELD_BY: &str = "the budget of queue ";
 /// The event of notices.
 const EVENT: &str = "budget";
 
-/// What is spent of each budget, as of the last look.
+/// The budgets, as of the last look.
 #[derive(Debug, Default)]
 pub(crate) struct Budgets {
     state: Mutex<State>,
@@ -36,7 +36,7 @@ struct State {
     by_queue: BTreeMap<QueueName, Spent>,
     /// The queue in whose budget the jobs of a queue are held.
     holding: BTreeMap<QueueName, QueueName>,
-    /// What was said before; `None` until the history was read.
+    /// The notices of this and earlier periods; `None` until the history was read.
     told: Option<BTreeSet<(String, Timestamp, Level)>>,
 }
 
@@ -46,7 +46,7 @@ struct Spent {
     begins_at: Timestamp,
     renews_at: Timestamp,
     spent_micro: u64,
-    /// Who holds a job, for its reason. It changes with each percent, and not with each look.
+    /// The holder of a job, as the reason of the job names it. The text changes with each percent, not with each look.
     text: String,
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct OfQueue {
 }
 
 impl Spent {
-    /// `before` is what was spent at the last look.
+    /// `before` is the state at the last look.
     fn new(of: &OfQueue, spent_micro: u64, now: Timestamp, before: Option<&Self>) -> Self {
         let budget = of.budget;
         let (begins_at, renews_at) = budget.per.around(now);
@@ -140,18 +140,18 @@ fn date(at: Timestamp) -> String {
 
 impl Budgets {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Replaced whole: what a panicking thread left is what was spent.
+        // The state is replaced as a whole, so a panic leaves it valid.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who holds further jobs of a queue, if its budget is spent.
+    /// The holder of further jobs of a queue, if its budget is spent.
     pub(crate) fn held_by(&self, queue: &QueueName) -> Option<String> {
         let state = self.state();
         let spent = state.by_queue.get(state.holding.get(queue)?)?;
         Some(spent.text.clone())
     }
 
-    /// Adds to views of queues what is spent.
+    /// Adds budgets to views of queues.
     pub(crate) fn say(&self, queues: &mut [QueueView]) {
         let state = self.state();
         for queue in queues {
@@ -168,12 +168,13 @@ impl Budgets {
     /// Budgets that are spent, for operators.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let state = self.state();
-        let spent = state.by_queue.values().filter(|spent| spent.percent() >= 100);
+        let is_spent = |spent: &&Spent| Level::of(&spent.budget, spent.spent_micro) == Some(Level::Spent);
+        let spent = state.by_queue.values().filter(is_spent);
         spent.map(|spent| spent.text.clone()).collect()
     }
 }
 
-/// Reads what is spent, warns, holds and releases. `false`: the engine answers no more.
+/// Reads the costs of queues, warns, holds and releases. `false`: the engine has stopped.
 pub(crate) fn look(daemon: &Daemon) -> bool {
     let _one = daemon.budgets.looking.lock().unwrap_or_else(PoisonError::into_inner);
     let budgets = daemon.access.budgets();
@@ -251,7 +252,7 @@ fn new_level(daemon: &Daemon, of: &OfQueue) -> Option<(Level, String)> {
     let level = Level::of(&spent.budget, spent.spent_micro)?;
     let told = state.told.as_mut()?;
     let key = |level| (of.queue.to_string(), spent.begins_at, level);
-    // Who was told that all is spent is not warned after that.
+    // No warning follows the notice that all is spent.
     let is_told =
         Level::ALL.into_iter().filter(|other| *other >= level).any(|other| told.contains(&key(other)));
     told.insert(key(level));

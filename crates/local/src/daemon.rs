@@ -273,11 +273,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     let header = Header::new(VERSION, epoch, clock.now());
     let journal = Journal::create_allocating(&paths.journal(), header, Some(allocate))?;
     let pending = pending_bytes(&recovered);
-    let account = Accounting::new(
-        std::mem::take(&mut cluster.list_prices),
-        std::mem::take(&mut cluster.tariff),
-        recorder.charged_until()?,
-    );
+    let account = accounting(&mut cluster, &recorder)?;
     let exe = shim_exe(options)?;
     let notifier = notifier(options, exe.clone(), limits);
     let world = |_: Handle| LocalWorld {
@@ -349,13 +345,23 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
 
     serve(&daemon)?;
     let pumped = pumping.join().unwrap_or_default(); // It takes the process along if it panics.
-    let _ = fs::remove_file(paths.socket());
-    account::close(&daemon);
-    daemon.used.write_down(&daemon);
-    daemon.recorder.finish();
-    daemon.clock.keep(paths);
+    close(&daemon);
     info!(steps = pumped.steps, "stopped; jobs go on");
     Ok(())
+}
+
+fn accounting(cluster: &mut Cluster, recorder: &Recorder) -> Result<Accounting, HistoryError> {
+    let (prices, tariff) = (std::mem::take(&mut cluster.list_prices), std::mem::take(&mut cluster.tariff));
+    Ok(Accounting::new(prices, tariff, recorder.charged_until()?))
+}
+
+/// Writes down the rest, once the engine is gone.
+fn close(daemon: &Daemon) {
+    let _ = fs::remove_file(daemon.paths.socket());
+    account::close(daemon);
+    daemon.used.write_down(daemon);
+    daemon.recorder.finish();
+    daemon.clock.keep(&daemon.paths);
 }
 
 /// A number that no job ever had.

@@ -167,12 +167,12 @@ impl Recorder {
         held(&self.reader).bill(uid, ask).map_err(|e| e.to_string())
     }
 
-    /// Records what attempts used.
+    /// Records the use of attempts.
     pub(crate) fn used(&self, rows: Vec<UsedRow>) {
         let _ = self.entries.send(Entry::Rows(rows.into_iter().map(Row::Used).collect()));
     }
 
-    /// What advice rests on; only jobs of one user if `uid` says so.
+    /// The basis of advice; only jobs of one user if `uid` says so.
     pub(crate) fn advice(
         &self,
         uid: Option<u32>,
@@ -185,18 +185,18 @@ impl Recorder {
         Ok(Basis { runs, charged: reader.charged(uid, ask)?, prices: reader.prices()? })
     }
 
-    /// What jobs of these queues were charged since an hour.
+    /// The cost of jobs of these queues since an hour.
     pub(crate) fn spent(&self, queues: &BTreeSet<QueueName>, hour: u64) -> Result<u64, HistoryError> {
         self.finish();
         held(&self.reader).spent(queues, hour)
     }
 
-    /// What users were told of budgets.
+    /// The notices about budgets.
     pub(crate) fn budgets_told(&self) -> Result<BTreeSet<(String, Timestamp, Level)>, HistoryError> {
         held(&self.reader).budgets_told()
     }
 
-    /// Records what users are told of a budget.
+    /// Records a notice about a budget.
     pub(crate) fn budget_told(&self, queue: &QueueName, begins_at: Timestamp, level: Level) {
         let row = BudgetRow { queue: queue.to_string(), begins_at, level: level.word() };
         let _ = self.entries.send(Entry::Rows(vec![Row::Budget(row)]));

@@ -1,4 +1,4 @@
-//! What each attempt of a gang used of what it had, for the history: the use and the memory of its GPUs by samples, and its
+//! The measured use of each attempt of a gang, for the history: the use and the memory of its GPUs by samples, and its
 //! steps and checkpoints as its ranks report them. The history adds up the rows of one attempt, so nothing is counted
 //! twice after a restart of the daemon, and at most the last minute before a crash is missing.
 
@@ -108,7 +108,7 @@ impl OfAttempt {
         }
     }
 
-    /// Takes what is new. `None` if it was never seen to run.
+    /// Takes the amounts since the last row. `None` if the attempt was never seen to run.
     fn take(&mut self, (gang, attempt): Attempt) -> Option<UsedRow> {
         let (had, amounts) = (self.had.clone()?, std::mem::take(&mut self.amounts));
         Some(UsedRow { job: gang.job, gang: gang.index, attempt, had, amounts })
@@ -117,7 +117,7 @@ impl OfAttempt {
 
 impl Used {
     fn state(&self) -> MutexGuard<'_, State> {
-        // What a panicking thread left still adds up.
+        // The sums of a panicking thread stay valid.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -186,8 +186,8 @@ mod tests {
         Vitals { busy_percent, memory_used_bytes: gib.map(|gib| gib << 30), ..Vitals::default() }
     }
 
-    fn sample(of: &mut OfAttempt, second: u64, of_each: [Vitals; 2]) {
-        let samples = (0..).zip(&of_each).collect();
+    fn sample(of: &mut OfAttempt, second: u64, of_each: &[Vitals; 2]) {
+        let samples = (0..).zip(of_each).collect();
         of.sample(Timestamp(second * SECOND), "0-1".parse().unwrap(), &samples);
     }
 
@@ -195,20 +195,20 @@ mod tests {
     fn use_counts_between_samples_in_which_all_devices_answer() {
         let mut of = attempt();
         let half = || [vitals(Some(100), Some(10)), vitals(Some(0), Some(40))];
-        sample(&mut of, 0, half());
+        sample(&mut of, 0, &half());
         assert_eq!((of.amounts.sampled_ms, of.amounts.peak_bytes), (0, Some(40 << 30)), "it begins");
-        sample(&mut of, 10, half());
+        sample(&mut of, 10, &half());
         assert_eq!((of.amounts.sampled_ms, of.amounts.busy_ms, of.amounts.busy_devices), (10_000, 5_000, 1));
-        sample(&mut of, 20, [vitals(None, None), vitals(Some(0), Some(70))]);
-        sample(&mut of, 30, half());
+        sample(&mut of, 20, &[vitals(None, None), vitals(Some(0), Some(70))]);
+        sample(&mut of, 30, &half());
         assert_eq!(
             (of.amounts.sampled_ms, of.amounts.peak_bytes),
             (10_000, Some(40 << 30)),
             "one did not answer"
         );
-        sample(&mut of, 1_000, half());
+        sample(&mut of, 1_000, &half());
         assert_eq!(of.amounts.sampled_ms, 10_000, "too far apart");
-        sample(&mut of, 1_010, [vitals(Some(6), None), vitals(Some(6), None)]);
+        sample(&mut of, 1_010, &[vitals(Some(6), None), vitals(Some(6), None)]);
         assert_eq!((of.amounts.sampled_ms, of.amounts.busy_devices), (20_000, 2));
     }
 

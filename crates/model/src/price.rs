@@ -13,7 +13,7 @@ const DAYS_OF_WEEK: u64 = 7;
 /// 1970-01-01 was a Thursday, and weeks begin on Monday.
 const FIRST_DAY: u64 = 3;
 
-/// What a price is multiplied by. A multiplier is in thousandths.
+/// Multipliers of prices, in thousandths.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tariff {
     /// On spot nodes that have no price of their own.
@@ -59,7 +59,7 @@ impl Tariff {
     }
 }
 
-/// What jobs of a queue, and of those below it, may cost in a period.
+/// The highest cost of jobs of a queue, and of the queues below it, in a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
     pub amount_micro: u64,

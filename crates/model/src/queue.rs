@@ -122,7 +122,7 @@ pub struct Queue {
     /// The nodes that gangs of the queue, and of those below it, are placed on.
     #[serde(default, skip_serializing_if = "Pools::are_none")]
     pub nodes: Pools,
-    /// What jobs of the queue and of those below it may cost. A world that keeps an account enforces it; the engine does
+    /// The highest cost of jobs of the queue and of those below it. A world that keeps an account enforces it; the engine does
     /// not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,

@@ -181,7 +181,7 @@ pub struct DeviceRange {
 }
 
 /// Words, and those that mean something which is not there.
-/// Millionths that nobody wrote finer.
+/// Millionths, without finer decimals.
 pub(crate) fn micro(text: &str, most: u64) -> Result<u64, String> {
     let text = text.trim();
     let decimals = text.split_once('.').map_or(0, |(_, decimals)| decimals.trim_end_matches('0').len());

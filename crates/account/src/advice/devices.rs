@@ -10,7 +10,7 @@ const FEW_PERCENT: u64 = 30;
 const PART_PERCENT: u64 = 50;
 /// Fewer devices are to be busy for this part of the time.
 const AIM_PERCENT: u64 = 70;
-/// What is kept free above the most that was used: of compute and of memory.
+/// Room above the highest use of compute and of memory.
 const COMPUTE_ROOM_PERCENT: u64 = 125;
 const MEMORY_ROOM_PERCENT: u64 = 110;
 /// Shares are multiples of this.

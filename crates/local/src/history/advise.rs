@@ -1,4 +1,4 @@
-//! What advice rests on: runs of jobs, what was charged for them, and prices.
+//! The basis of advice: runs of jobs, their charges, and prices.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +65,7 @@ pub(crate) struct Group {
     pub(crate) name: String,
 }
 
-/// What advice rests on.
+/// The basis of advice.
 pub(crate) struct Basis {
     pub(crate) runs: Vec<(Group, Run)>,
     pub(crate) charged: BTreeMap<Group, Charged>,
@@ -76,8 +76,11 @@ pub(crate) struct Basis {
 const GROUP: &str = "CASE WHEN rtrim(name, '0123456789') IN ('', name) THEN name
     ELSE rtrim(name, '0123456789') || '*' END";
 
-const RUNS: &str =
-    "SELECT owner_uid, owner, {group}, a.started_at, coalesce(a.ended_at, finished_at), a.attempt,
+/// A gang that ended at once was never seen to run: it started with its job, if the job has no other tasks.
+const RUNS: &str = "SELECT owner_uid, owner, {group},
+        coalesce(a.started_at, iif(a.attempt = 1 AND terms ->> '$.job.turn.array' IS NULL, j.started_at, NULL))
+            AS began,
+        coalesce(a.ended_at, finished_at), a.attempt,
         state, terms ->> '$.job.policy.time_limit_ms',
         coalesce(terms ->> '$.job.turn.service', terms ->> '$.job.policy.idle_limit_ms') IS NOT NULL,
         u.ranks, u.devices, u.is_whole, u.model, u.device_bytes, u.sampled_ms, u.busy_ms, u.busy_devices,
@@ -120,7 +123,7 @@ impl History {
     ) -> Result<Vec<(Group, Run)>, HistoryError> {
         let conditions = ask.conditions(uid, ["owner_uid = ?", "owner = ?"]);
         let (mut sql, mut values) = narrowed(&RUNS.replace("{group}", GROUP), conditions);
-        sql += " AND a.started_at >= ? ORDER BY a.started_at DESC LIMIT ?";
+        sql += " AND began >= ? ORDER BY began DESC LIMIT ?";
         values.push(Value::Integer(integer(ask.since.unwrap_or_default().0)));
         values.push(Value::Integer(RUNS_MAX.into()));
         self.many(&sql, rusqlite::params_from_iter(values), |row| {
@@ -143,7 +146,7 @@ impl History {
         })
     }
 
-    /// What was charged since a time.
+    /// The charges of each group since a time.
     ///
     /// # Errors
     /// As [`Self::job`].

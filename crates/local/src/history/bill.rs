@@ -101,7 +101,7 @@ impl History {
     }
 }
 
-/// What was charged to one state at one rate.
+/// The charge of one state at one rate.
 struct Charge {
     state: String,
     price_micro: i64,

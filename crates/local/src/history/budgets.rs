@@ -1,4 +1,4 @@
-//! What queues spent, and what was said of it.
+//! Costs of queues, and notices about their budgets.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::rows::integer;
 use super::{History, HistoryError, ROWS_MAX};
 use crate::budgets::Level;
 
-/// Users were told of a budget.
+/// A notice about a budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BudgetRow {
     pub queue: String,
@@ -21,7 +21,7 @@ pub struct BudgetRow {
 }
 
 impl History {
-    /// What jobs of these queues were charged since an hour, as `phalanx bill` says it, in millionths.
+    /// The cost of jobs of these queues since an hour, as `phalanx bill` shows it, in millionths.
     ///
     /// # Errors
     /// As [`Self::job`].
@@ -40,7 +40,7 @@ impl History {
         Ok(u64::try_from(micro(cost)).unwrap_or_default())
     }
 
-    /// What users were told.
+    /// The notices about budgets.
     ///
     /// # Errors
     /// As [`Self::job`].

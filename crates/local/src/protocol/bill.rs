@@ -106,7 +106,7 @@ pub struct BillLine {
     pub device_us: BTreeMap<State, i64>,
     /// In millionths of the unit of the site, by declared prices; devices without a price cost nothing.
     pub cost_micro: i64,
-    /// What it would cost without multipliers.
+    /// The cost without multipliers.
     #[serde(default)]
     pub list_cost_micro: i64,
     /// Microseconds of one device by the multipliers that applied, if any did.

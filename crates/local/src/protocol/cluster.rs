@@ -110,12 +110,12 @@ pub struct QueueView {
     /// Every term of the order; none for a queue that jobs name and nobody configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<QueueReport>,
-    /// What is spent of its budget, if it has one.
+    /// Its budget, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<BudgetView>,
 }
 
-/// What is spent of a budget.
+/// A budget and its use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BudgetView {
     #[serde(flatten)]

@@ -1,4 +1,4 @@
-//! What jobs of a queue may cost in a period.
+//! Budgets of queues.
 
 use phalanx_model::{Budget, Period};
 use schemars::{JsonSchema, Schema, json_schema};
@@ -22,7 +22,7 @@ pub struct BudgetFile {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warn: Option<At<Percent>>,
     /// What happens once the amount is spent: `warn`, or `hold`, and no further job of the queue starts until the next
-    /// period; what runs goes on. Default: warn.
+    /// period; running jobs go on. Default: warn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub then: Option<At<Then>>,
 }
