@@ -102,6 +102,22 @@ fn get() {
     same("ended", &jobs::ended_line(&page(), &views::failed()));
 }
 
+/// The queues, one of which has a budget that is nearly spent.
+fn queues_with_budget() -> Vec<phalanx_local::protocol::QueueView> {
+    let budget = phalanx_model::Budget {
+        amount_micro: 5_000_000_000,
+        per: phalanx_model::Period::Month,
+        warn_milli: 800,
+        holds: true,
+    };
+    let (begins_at, renews_at) = budget.per.around(views::NOW);
+    let mut queues = views::queues();
+    let spent_micro = 4_120_503_000;
+    queues[2].budget =
+        Some(phalanx_local::protocol::BudgetView { budget, spent_micro, begins_at, renews_at });
+    queues
+}
+
 #[test]
 fn nodes_and_queues() {
     same("nodes", &nodes::list(&page(), &views::nodes()));
@@ -133,9 +149,9 @@ fn moves() {
     same("queues", &queues::list(&page(), &views::queues()));
     same("queues-wide", &queues::list(&wide(), &views::queues()));
     same("queues-80", &queues::list(&narrow(), &views::queues()));
-    same("queues-budget", &queues::list(&page(), &views::queues_with_budget()));
+    same("queues-budget", &queues::list(&page(), &queues_with_budget()));
     let mut spent = views::queue();
-    spent.queue.budget = views::queues_with_budget()[2].budget.clone();
+    spent.queue.budget = queues_with_budget()[2].budget.clone();
     same("queue-budget", &queues::one(&narrow(), &spent));
     same("queue", &queues::one(&page(), &views::queue()));
     same("queue-wide", &queues::one(&wide(), &views::queue()));

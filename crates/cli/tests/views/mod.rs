@@ -510,37 +510,15 @@ pub fn bill() -> BillView {
     }
 }
 
-/// The queues, one of which has a budget that is nearly spent.
-pub fn queues_with_budget() -> Vec<QueueView> {
-    let mut queues = queues();
-    let budget = Budget { amount_micro: 5_000_000_000, per: Period::Month, warn_milli: 800, holds: true };
-    let (begins_at, renews_at) = budget.per.around(NOW);
-    queues[2].budget = Some(BudgetView { budget, spent_micro: 4_120_503_000, begins_at, renews_at });
-    queues
+fn an_advice(what: What, runs: u32, gpu_hours: i64, cost: i64) -> Advice {
+    let saves = Charged { device_us: gpu_hours * 3_600_000_000, cost_micro: cost * 1_000_000 };
+    Advice { what, runs, span_ms: 9 * 24 * HOUR_MS + 2 * HOUR_MS, saves }
 }
 
-/// All kinds of advice, and jobs without any.
-pub fn advice() -> AdviceView {
-    const GB: u64 = 1_000_000_000;
-    const HOUR: u64 = 3_600_000;
-    let advice = |what, runs, gpu_hours: i64, cost: i64| Advice {
-        what,
-        runs,
-        span_ms: 9 * 24 * HOUR + 2 * HOUR,
-        saves: Charged { device_us: gpu_hours * 3_600_000_000, cost_micro: cost * 1_000_000 },
-    };
-    let job = |name: &str, user: &str, runs, sampled_runs, gpu_hours: i64, advice| JobAdvice {
-        name: name.to_owned(),
-        user: user.to_owned(),
-        uid: 1000,
-        runs,
-        sampled_runs,
-        span_ms: 10 * 24 * HOUR,
-        charged: Charged { device_us: gpu_hours * 3_600_000_000, cost_micro: 0 },
-        advice,
-    };
-    let (peak_bytes, device_bytes) = (17 * GB, 80 * GB);
-    let (busy_percent, next_bytes) = (10, 19 * GB);
+const HOUR_MS: u64 = 3_600_000;
+
+/// On whole GPUs and time.
+fn advice_on_llama() -> Vec<Advice> {
     let pace = |width, runs, milli_steps_per_s, efficiency_percent| Pace {
         width,
         runs,
@@ -548,48 +526,59 @@ pub fn advice() -> AdviceView {
         efficiency_percent,
     };
     let measured = vec![pace(2, 3, 2_500, 100), pace(4, 3, 4_545, 90), pace(8, 5, 5_000, 50)];
+    vec![
+        an_advice(What::Width { now: 8, next: 4, is_of_ranks: false, measured }, 11, 425, 1_066),
+        an_advice(What::Gpus { now: 8, next: 6, busy_gpus: 6, busy_percent: 71 }, 12, 240, 600),
+        an_advice(
+            What::TimeLimit {
+                now_ms: Some(24 * HOUR_MS),
+                next_ms: 3 * HOUR_MS,
+                longest_ms: 8_400_000,
+                median_ms: 7_990_000,
+            },
+            9,
+            0,
+            0,
+        ),
+        an_advice(
+            What::Checkpoint {
+                now_ms: 600_000,
+                next_ms: 6_572_671,
+                takes_ms: 60_000,
+                loss_every_ms: 100 * HOUR_MS,
+            },
+            6,
+            77,
+            192,
+        ),
+    ]
+}
+
+/// All kinds of advice, and jobs without any.
+pub fn advice() -> AdviceView {
+    const GB: u64 = 1_000_000_000;
+    let job = |name: &str, user: &str, runs, sampled_runs, gpu_hours: i64, advice| JobAdvice {
+        name: name.to_owned(),
+        user: user.to_owned(),
+        uid: 1000,
+        runs,
+        sampled_runs,
+        span_ms: 10 * 24 * HOUR_MS,
+        charged: Charged { device_us: gpu_hours * 3_600_000_000, cost_micro: 0 },
+        advice,
+    };
+    let (peak_bytes, device_bytes) = (17 * GB, 80 * GB);
+    let (busy_percent, next_bytes) = (10, 19 * GB);
     let (now, next) = ("NVIDIA H100".to_owned(), "NVIDIA A30".to_owned());
     let jobs = vec![
-        job(
-            "llama-*",
-            "alice",
-            14,
-            14,
-            960,
-            vec![
-                advice(What::Width { now: 8, next: 4, is_of_ranks: false, measured }, 11, 425, 1_066),
-                advice(What::Gpus { now: 8, next: 6, busy_gpus: 6, busy_percent: 71 }, 12, 240, 600),
-                advice(
-                    What::TimeLimit {
-                        now_ms: Some(24 * HOUR),
-                        next_ms: 3 * HOUR,
-                        longest_ms: 8_400_000,
-                        median_ms: 7_990_000,
-                    },
-                    9,
-                    0,
-                    0,
-                ),
-                advice(
-                    What::Checkpoint {
-                        now_ms: 600_000,
-                        next_ms: 6_572_671,
-                        takes_ms: 60_000,
-                        loss_every_ms: 100 * HOUR,
-                    },
-                    6,
-                    77,
-                    192,
-                ),
-            ],
-        ),
+        job("llama-*", "alice", 14, 14, 960, advice_on_llama()),
         job(
             "serve",
             "bob",
             3,
             3,
             300,
-            vec![advice(
+            vec![an_advice(
                 What::Share { next_milli: 250, next_bytes, busy_percent, peak_bytes, device_bytes },
                 3,
                 225,
@@ -602,7 +591,7 @@ pub fn advice() -> AdviceView {
             5,
             5,
             20,
-            vec![advice(
+            vec![an_advice(
                 What::Mig { next_sevenths: 2, next_bytes, busy_percent, peak_bytes, device_bytes },
                 5,
                 14,
@@ -615,7 +604,7 @@ pub fn advice() -> AdviceView {
             4,
             4,
             10,
-            vec![advice(
+            vec![an_advice(
                 What::Model { now, next, next_device_bytes: 24 * GB, peak_bytes, device_bytes },
                 4,
                 0,
