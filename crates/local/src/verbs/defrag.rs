@@ -23,7 +23,7 @@ pub(super) fn defrag(
     let gang =
         gang.map_err(|why| refuse(ErrorCode::NotFound, why, "`phalanx ps` lists the jobs that wait"))?;
     let found = daemon.engine.look(move |engine| opening(engine, gang))?;
-    let mut view = found.map_err(nothing_moves)?;
+    let mut view = found.map_err(|why| nothing_moves(&why))?;
     if apply {
         let gang = view.gang;
         let refused = daemon.engine.request(
@@ -35,13 +35,13 @@ pub(super) fn defrag(
                 })
             },
         )?;
-        refused.map_or(Ok(()), |why| Err(nothing_moves(why)))?;
+        refused.map_or(Ok(()), |why| Err(nothing_moves(&why)))?;
         view.is_applied = true;
     }
     Ok(Answer::Defrag(Box::new(view)))
 }
 
-fn nothing_moves(why: String) -> Failure {
+fn nothing_moves(why: &str) -> Failure {
     let hint = "jobs move that say `may_move: true`, to places that are free, as near and as fast";
     refuse(ErrorCode::Rejected, format!("nothing moves: {why}"), hint)
 }
