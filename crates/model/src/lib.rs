@@ -26,6 +26,7 @@ pub mod node;
 mod parallel;
 pub mod past;
 pub mod plan;
+mod policy;
 pub mod price;
 pub mod product;
 pub mod question;
@@ -58,8 +59,8 @@ pub use ids::{
 };
 pub use input::{Input, SyncKind};
 pub use job::{
-    Advisory, After, Boost, EndOf, Ending, FailureClass, Gang, Job, LaunchKind, Owner, Pattern, Policy,
-    Preempt, PreemptMode, Program, Retry, Role, SecretSource, Segment, Spread, Stop, Topology, Traffic, Turn,
+    After, Boost, EndOf, Ending, FailureClass, Gang, Job, LaunchKind, Owner, Pattern, Program, Role,
+    SecretSource, Segment, Spread, Topology, Traffic, Turn,
 };
 pub use lookup::JobLookup;
 pub use machine::{Device, DeviceGroup, Link, LinkKind, Machine, Nic, Origin, Port};
@@ -70,6 +71,7 @@ pub use node::{Admin, DomainLimit, ForeignUse, Kept, Levels, Node, NodeSet, Spar
 pub use parallel::{Axis, AxisKind, Collective};
 pub use past::PastRuns;
 pub use plan::{Decision, Plan};
+pub use policy::{Advisory, Policy, Preempt, PreemptMode, Retry, Stop};
 pub use price::{Budget, Period, PricedHours, Tariff};
 pub use product::Product;
 pub use question::{Answer, Question};
