@@ -6,7 +6,7 @@ use phalanx_model::{
     Answer, Change, Defragmentation, GangId, Input, JobId, NodeName, Opening, Outcome, PreemptMode, Question,
     Settings, StopCause,
 };
-use phalanx_testkit::{JobBuilder, Watched, gang, job, levels, node};
+use phalanx_testkit::{JobBuilder, Watched, gang, job, levels, node, queue};
 
 const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
@@ -142,7 +142,9 @@ fn the_cost_is_a_restart_and_the_work_that_is_not_saved() {
 #[test]
 fn only_gangs_that_may_move_do() {
     type Case = (&'static str, fn(u64) -> JobBuilder);
-    let cases: [Case; 3] = [
+    let cases: [Case; 5] = [
+        ("is to start by a time", |id| one_node(id).deadline(HOUR_MS)),
+        ("is of an array with a limit", |id| one_node(id).array(1, Some(1))),
         ("did not say so", |id| job(id, gang(1).devices(4)).time_limit(100 * HOUR_MS)),
         ("is pinned", |id| one_node(id).pinned()),
         ("has just begun, by its class", |id| one_node(id).class("serving").preempt(PreemptMode::Requeue)),
@@ -325,4 +327,24 @@ fn parts_of_a_node_move_too() {
     assert!([1, 3, 5, 7].iter().any(|job| id(*job) != mover && nodes(&watched, *job) == [shared.clone()]));
     let name = NodeName::new(&shared).unwrap();
     assert_eq!(watched.engine.free(&name).unwrap().devices.count(), 0);
+}
+
+/// A gang that moves comes back. Its queue had room for another gang while it stopped, and then none for it.
+#[test]
+fn the_queue_of_a_gang_that_moves_keeps_its_room() {
+    let mut watched = racks(&["a", "b", "c"]);
+    watched.step(&[queue("q").limit("gpus", 8).observed(), queue("r").observed()]);
+    let on = |id, name, of: &str| job(id, gang(1).devices(4).on([name])).queue(of).time_limit(100 * HOUR_MS);
+    watched.submit(one_node(1).queue("q"));
+    watched.submit(on(2, "b-0", "r"));
+    watched.submit(on(3, "c-0", "q").class("opportunistic"));
+    (1..=3).for_each(|number| watched.run(number));
+    watched.advance(20 * MINUTE_MS);
+    watched.submit(whole_rack(5).queue("r").class("opportunistic"));
+    let out = ask(&mut watched, 5);
+    assert_eq!(moved(&out), [id(1)], "{:?}", refusal(&out));
+    watched.submit(job(6, gang(2).devices(4)).queue("q").class("serving"));
+    assert_eq!((watched.phase(3), watched.phase(6)), ("running", "pending"), "job 1 has half of the queue");
+    watched.exit(1, [0]);
+    assert_eq!((watched.phase(1), watched.phase(5)), ("starting", "starting"));
 }

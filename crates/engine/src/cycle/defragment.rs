@@ -284,11 +284,18 @@ impl<'a> Cycle<'a> {
             let Phase::Running { since } = record.phase else { continue };
             let Some(placement) = record.placement.as_ref() else { continue };
             let is_settled = record.resize.is_none() && record.leaves.is_none() && record.moves_to.is_empty();
+            // Chips of a torus are not exchanged. Between its stop and its start, another task of its array could be let in, and
+            // a deadline for its start could pass.
+            let turn = &job.turn;
+            let starts_again = gang.topology.slice.is_none()
+                && turn.service.is_none()
+                && turn.deadline.is_none()
+                && turn.array.as_ref().is_none_or(|array| array.running_max.is_none());
             let may_move = job.policy.preempt.may_move
                 && !job.policy.preempt.is_pinned
-                && job.turn.service.is_none()
                 && !record.is_protected
-                && is_settled;
+                && is_settled
+                && starts_again;
             let stays_ms = if rules.has_to_pay { rules.settings.stays_ms } else { 0 };
             let min_run_ms = self.draft.queues.class_of(job).map_or(0, |class| class.min_run_ms);
             if !may_move {

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use phalanx_model::{Gang, GangId, Phase, Placement, Preemption, Resize, Timestamp};
+use phalanx_model::{Gang, GangId, Phase, Placement, Preemption, Resize, StopCause, Timestamp};
 
 use super::draft::Draft;
 use super::reserve::ReservedPlacement;
@@ -258,8 +258,10 @@ impl<'a> Cycle<'a> {
     fn uncount_leaving(&mut self) -> Vec<(QueueAt, HolderKey, Holder)> {
         let (ledger, now) = (self.ledger, self.ledger.now());
         let preempting = self.draft.reservations.iter().filter(|(_, reservation)| reservation.preempts);
+        // A gang that moves comes back, and so its queue goes on to be charged for it.
         let is_stopping = |victim: &GangId| {
-            ledger.record(*victim).is_some_and(|record| matches!(record.phase, Phase::Stopping { .. }))
+            let phase = ledger.record(*victim).map(|record| &record.phase);
+            matches!(phase, Some(Phase::Stopping { cause, .. }) if !matches!(cause, StopCause::Moved { .. }))
         };
         let stopping = preempting.flat_map(|(id, _)| ledger.victims_of(*id)).filter(is_stopping);
         let is_whole = |id: &GangId| self.shrunk.iter().all(|(shrunk, _)| shrunk != id);

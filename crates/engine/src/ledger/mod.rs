@@ -266,7 +266,10 @@ impl Ledger {
     pub(crate) fn advance(&mut self, now: Timestamp) {
         let before = self.now;
         self.now = self.now.max(now);
-        self.note_look_for_moves(before, self.now);
+        // An engine that was just built has no time yet, and looks when the others do.
+        if before > Timestamp(0) {
+            self.note_look_for_moves(before, self.now);
+        }
     }
 
     pub(crate) const fn now(&self) -> Timestamp {

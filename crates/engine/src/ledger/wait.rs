@@ -231,7 +231,7 @@ impl Ledger {
     /// Whether a gang will release its capacity soon.
     pub(super) fn leaves(&self, gang: GangId) -> bool {
         let ends = |record: &GangRecord| {
-            matches!(record.phase, Phase::Stopping { .. })
+            matches!(&record.phase, Phase::Stopping { cause, .. } if !matches!(cause, StopCause::Moved { .. }))
                 && record.resize.is_none()
                 && record.moves_to.is_empty()
         };
