@@ -15,8 +15,8 @@ pub(crate) struct Attempt {
     pub(crate) released: bool,
     /// The gang is being stopped, and does not start again in what is left of this placement.
     pub(crate) is_stopping: bool,
-    /// The gang is being stopped for its hardware: it keeps its placement until it is killed for the second time.
-    pub(crate) lost_hardware: bool,
+    /// The gang is being stopped for its hardware, or moves: it keeps its placement until it is killed for the second time.
+    pub(crate) is_whole: bool,
     /// When its members were told first to be killed.
     pub(crate) killed_at: Option<Timestamp>,
 }
@@ -28,14 +28,14 @@ impl Attempt {
     /// Just ordered.
     pub(crate) fn ordered(placement: Placement) -> Self {
         let (ready, exited, missing) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-        let (released, is_stopping, lost_hardware, killed_at) = (false, false, false, None);
-        Self { placement, ready, exited, missing, released, is_stopping, lost_hardware, killed_at }
+        let (released, is_stopping, is_whole, killed_at) = (false, false, false, None);
+        Self { placement, ready, exited, missing, released, is_stopping, is_whole, killed_at }
     }
 
     /// Its members are to be killed.
     pub(crate) fn kill(&mut self, now: Timestamp) {
         let first = *self.killed_at.get_or_insert(now);
-        self.is_stopping |= self.lost_hardware && now.since(first) >= KILL_AGAIN_MS;
+        self.is_stopping |= self.is_whole && now.since(first) >= KILL_AGAIN_MS;
     }
 
     /// Whether the attempt holds no devices: its last member is gone.

@@ -150,7 +150,7 @@ impl Checker {
             && let Some(attempt) = self.attempt(*gang, *attempt)
         {
             attempt.is_stopping = is_made && leaves_its_place(cause);
-            attempt.lost_hardware = loses_hardware(cause);
+            attempt.is_whole = leaves_as_a_whole(cause);
         }
     }
 
@@ -377,11 +377,13 @@ impl Checker {
                 || ranks(|s| matches!(s, MemberState::Running)).iter().next().is_some()
                 || matches!(record.phase, Phase::Running { .. } | Phase::Stopping { .. }),
             is_stopping: match &record.phase {
-                Phase::Stopping { cause, stage: StopStage::Lingering, .. } if loses_hardware(cause) => true,
+                Phase::Stopping { cause, stage: StopStage::Lingering, .. } if leaves_as_a_whole(cause) => {
+                    true
+                }
                 Phase::Stopping { cause, .. } => leaves_its_place(cause),
                 _ => false,
             },
-            lost_hardware: loses,
+            is_whole: matches!(&record.phase, Phase::Stopping { cause, .. } if leaves_as_a_whole(cause)),
             killed_at: match &record.phase {
                 // Ten seconds before it is killed again.
                 Phase::Stopping { stage: StopStage::Killed, next_at, .. } => {
@@ -489,9 +491,14 @@ fn refused(change: &Change) -> Option<&str> {
     }
 }
 
-/// Whether a gang that is stopped for this leaves its placement. A gang that is resized, or lost hardware, keeps it.
+/// Whether the members of a gang that is stopped for this leave its placement one by one. A gang that is resized keeps it.
 const fn leaves_its_place(cause: &StopCause) -> bool {
-    !matches!(cause, StopCause::Resized { .. }) && !loses_hardware(cause)
+    !matches!(cause, StopCause::Resized { .. }) && !leaves_as_a_whole(cause)
+}
+
+/// Whether a gang that is stopped for this holds its placement until its last member is gone, or hangs.
+const fn leaves_as_a_whole(cause: &StopCause) -> bool {
+    loses_hardware(cause) || matches!(cause, StopCause::Moved { .. })
 }
 
 /// Whether a gang is stopped because a node or a device failed or is drained.

@@ -74,17 +74,24 @@ impl Engine {
         self.take_in(now, inputs, out);
         self.ledger.drop_moot_orders(out);
         let mut spent = Spent::default();
+        self.run_cycles(&mut spent, out);
+        if self.ledger.defragment(self.config, out) {
+            // What the gangs that wait had reserved before may be of use to others.
+            self.run_cycles(&mut spent, out);
+        }
+        self.ledger.wake()
+    }
+
+    fn run_cycles(&mut self, spent: &mut Spent, out: &mut Outcome) {
         for _ in 0..CYCLES_MAX {
             if !self.ledger.take_replan() {
                 break;
             }
-            self.ledger.run_cycle(self.config, &mut spent, out);
+            self.ledger.run_cycle(self.config, spent, out);
             // A start may bind guaranteed places to other nodes, and take a spare node.
             self.ledger.freshen();
             self.ledger.choose_spares();
         }
-        self.ledger.defragment(self.config, out);
-        self.ledger.wake()
     }
 
     /// Replays a step that another version decided: the ledger applies the facts and commits the recorded plan instead

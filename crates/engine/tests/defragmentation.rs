@@ -4,7 +4,7 @@
 
 use phalanx_model::{
     Answer, Change, Defragmentation, GangId, Input, JobId, NodeName, Opening, Outcome, PreemptMode, Question,
-    Settings, StopCause,
+    Settings, Spare, Spares, StopCause,
 };
 use phalanx_testkit::{JobBuilder, Watched, gang, job, levels, node, queue};
 
@@ -347,4 +347,125 @@ fn the_queue_of_a_gang_that_moves_keeps_its_room() {
     assert_eq!((watched.phase(3), watched.phase(6)), ("running", "pending"), "job 1 has half of the queue");
     watched.exit(1, [0]);
     assert_eq!((watched.phase(1), watched.phase(5)), ("starting", "starting"));
+}
+
+/// The gang that waits had a time promised, and others wait beside it: a rebuilt engine counts the same.
+#[test]
+fn a_gang_whose_place_opens_waits_in_its_queue_as_before() {
+    let mut watched = halves();
+    watched.step(&[queue("q").observed(), queue("r").observed()]);
+    watched.submit(whole_rack(5).queue("q"));
+    assert!(watched.record(id(5)).reserved.is_some(), "its start is promised");
+    watched.submit(whole_rack(6).queue("r"));
+    watched.submit(whole_rack(7).queue("r"));
+    let out = ask(&mut watched, 5);
+    assert_eq!(moved(&out).len(), 1, "{:?}", refusal(&out));
+    let mover = moved(&out)[0];
+    let before = watched.engine.queues();
+    watched.restart();
+    assert_eq!(watched.engine.queues(), before);
+    watched.exit(mover.job.0, [0]);
+    assert_eq!(watched.phase(5), "starting");
+    let started = watched.engine.queues();
+    watched.restart();
+    assert_eq!(watched.engine.queues(), started);
+}
+
+/// What was promised to the gang whose place opens elsewhere is free for others.
+#[test]
+fn the_place_that_a_gang_had_reserved_before_is_free_again() {
+    let mut watched = racks(&["a", "b", "c"]);
+    let on = |id, name, hours| job(id, gang(1).devices(4).on([name])).time_limit(hours * HOUR_MS);
+    for held in [on(1, "a-0", 10), on(2, "a-1", 10), on(3, "c-0", 95), on(4, "c-1", 95)] {
+        watched.submit(held);
+    }
+    let elsewhere = job(7, gang(1).devices(4).avoid(["a-1"])).may_move().time_limit(100 * HOUR_MS);
+    watched.submit(elsewhere);
+    for number in [1, 2, 3, 4, 7] {
+        watched.run(number);
+    }
+    watched.exit(2, [0]);
+    watched.exit(4, [0]);
+    watched.advance(20 * MINUTE_MS);
+    watched.submit(whole_rack(5));
+    assert_eq!(
+        (nodes(&watched, 7), nodes(&watched, 5)),
+        (vec!["b-0".into()], vec!["a-0".into(), "a-1".into()])
+    );
+    watched.submit(on(6, "a-1", 100));
+    assert_eq!(watched.phase(6), "pending", "it would delay job 5");
+    assert_eq!(moved(&ask(&mut watched, 5)), [id(7)]);
+    assert_eq!(nodes(&watched, 5), ["b-0", "b-1"]);
+    watched.advance(1);
+    assert_eq!(watched.phase(6), "starting", "{:?}", watched.engine.explain(id(6)));
+}
+
+/// A gang that lost hardware, and spare nodes, are not put where another gang is about to go on.
+#[test]
+fn a_place_that_is_kept_is_no_spare_node() {
+    let mut watched = halves();
+    watched.submit(whole_rack(5));
+    let to = opening(&watched, Some(5)).unwrap().moves[0].to.slots[0].node.clone();
+    let mover = moved(&ask(&mut watched, 5))[0];
+    let spares = Some(Spares { level: None, nodes: 4, is_filled: false });
+    watched.step(&[Input::SettingsConfigured {
+        settings: Box::new(Settings { spares, ..Settings::default() }),
+    }]);
+    assert_eq!(watched.engine.node(&to).unwrap().spare, Spare::No);
+    watched.exit(mover.job.0, [0]);
+    assert_eq!(
+        (watched.phase(mover.job.0), nodes(&watched, mover.job.0)),
+        ("starting", vec![to.to_string()])
+    );
+}
+
+/// Members that are gone leave their part of the queue to nobody else.
+#[test]
+fn a_gang_that_ends_member_by_member_keeps_its_room() {
+    let mut watched = racks(&["a", "b"]);
+    watched.step(&[queue("q").limit("gpus", 4).observed(), queue("r").observed()]);
+    let four = |id| {
+        job(id, gang(4).devices(1)).may_move().queue("q").time_limit(100 * HOUR_MS).advisory(10, MINUTE_MS)
+    };
+    watched.submit(four(1));
+    watched.submit(job(2, gang(1).devices(4).on(["b-0"])).queue("r").time_limit(100 * HOUR_MS));
+    (1..=2).for_each(|number| watched.run(number));
+    watched.advance(20 * MINUTE_MS);
+    watched.submit(whole_rack(5).queue("r"));
+    assert_eq!(moved(&ask(&mut watched, 5)), [id(1)]);
+    watched.submit(job(6, gang(1).devices(1)).queue("q"));
+    watched.exit(1, [0, 1, 2]);
+    assert_eq!(watched.phase(6), "pending", "the queue has no room");
+    watched.restart();
+    watched.exit(1, [3]);
+    assert_eq!((watched.phase(1), watched.phase(5), watched.phase(6)), ("starting", "starting", "pending"));
+}
+
+/// Nobody knows when it starts again, and others need not wait for that.
+#[test]
+fn a_gang_that_hangs_leaves_the_place_that_is_kept_for_it() {
+    let mut watched = halves();
+    watched.submit(whole_rack(5));
+    let mover = moved(&ask(&mut watched, 5))[0];
+    watched.submit(one_node(6));
+    assert_eq!(watched.phase(6), "pending");
+    // SIGTERM, SIGKILL, and SIGKILL again.
+    watched.advance(2 * MINUTE_MS);
+    watched.advance(20_000);
+    assert_eq!(watched.phase(6), "starting");
+    watched.exit(mover.job.0, [0]);
+    assert_eq!((watched.phase(5), watched.phase(mover.job.0)), ("starting", "pending"));
+}
+
+/// A world that does not list a job any more: the engine keeps nothing for it.
+#[test]
+fn a_job_that_is_forgotten_while_it_moves_keeps_nothing() {
+    let mut watched = halves();
+    watched.submit(whole_rack(5));
+    let mover = moved(&ask(&mut watched, 5))[0];
+    watched.submit(one_node(6));
+    watched.step(&[Input::CancelRequested { job: mover.job, by: "user".into() }]);
+    watched.exit(mover.job.0, [0]);
+    watched.step(&[Input::JobForgotten { job: mover.job }]);
+    assert_eq!((watched.phase(5), watched.phase(6)), ("starting", "starting"));
 }

@@ -303,10 +303,16 @@ pub enum StopCause {
 
 impl StopCause {
     /// Whether a member that exited is not needed where it was: a gang that is resized, or lost hardware, starts again in
-    /// the placement that it had, or what is left of it.
+    /// the placement that it had, or what is left of it. A gang that moves leaves as a whole, so that its queue is charged for it
+    /// until it starts again.
     #[must_use]
     pub const fn frees_exited(&self) -> bool {
-        !matches!(self, Self::Resized { .. }) && !self.is_of_hardware()
+        !matches!(self, Self::Resized { .. }) && !self.keeps_all_until_it_hangs()
+    }
+
+    /// Whether the gang holds all of its placement until its last member is gone, unless some of them hang.
+    const fn keeps_all_until_it_hangs(&self) -> bool {
+        self.is_of_hardware() || matches!(self, Self::Moved { .. })
     }
 
     /// Whether a node or a device is what the gang lost, or has to leave.
@@ -441,12 +447,16 @@ impl GangRecord {
     }
 
     /// Whether members of the gang that have exited hold nothing: the gang is being stopped, and does not start again in
-    /// its placement. A gang that is resized keeps its placement until it starts again, and so does one that lost
-    /// hardware, unless some of its members hang; the members of a gang that starts or runs may still be needed.
+    /// its placement. A gang that is resized keeps its placement until it starts again, and so do one that lost
+    /// hardware and one that moves, unless some of their members hang; the members of a gang that starts or runs may still be needed.
     #[must_use]
     pub const fn frees_exited(&self) -> bool {
         match &self.phase {
-            Phase::Stopping { cause, stage: StopStage::Lingering, .. } if cause.is_of_hardware() => true,
+            Phase::Stopping { cause, stage: StopStage::Lingering, .. }
+                if cause.keeps_all_until_it_hangs() =>
+            {
+                true
+            }
             Phase::Stopping { cause, .. } => cause.frees_exited(),
             _ => false,
         }

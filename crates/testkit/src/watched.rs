@@ -266,6 +266,7 @@ fn there(record: &GangRecord) -> Option<Placement> {
     let mut placement = record.placement.clone()?;
     let keeps_all = |cause: &StopCause, stage| match cause {
         StopCause::Resized { .. } => true,
+        StopCause::Moved { .. } => stage != StopStage::Lingering,
         StopCause::Failure { class, .. } | StopCause::Displaced { class, .. } => {
             *class == FailureClass::Node && stage != StopStage::Lingering
         }

@@ -24,6 +24,8 @@ use crate::queueing::Holder;
 
 /// Sets of gangs that are tried for one gang that waits: each that cannot move leaves the candidates.
 const SETS_MAX: u32 = 16;
+/// Gangs that wait for which one look without a request seeks moves.
+const LOOKED_AT_MAX: usize = 4;
 /// A step of communication that takes so much longer in the new place is as fast, in thousandths.
 const AS_FAST_MILLI: u128 = 1_010;
 
@@ -52,9 +54,9 @@ pub(crate) fn defragment(
         Some(gang) => cycle.open(gang, rules)?,
         None => cycle.open_first(rules)?,
     };
-    let mut decisions = cycle.finish().plan.decisions;
-    decisions.extend(moves);
-    Ok(decisions)
+    let mut planned = cycle.finish();
+    planned.plan.decisions.extend(moves);
+    Ok(planned.plan.decisions)
 }
 
 /// A gang that moves.
@@ -79,6 +81,7 @@ impl<'a> Cycle<'a> {
         let mut first: Vec<GangId> = reserved.map(|(id, _)| *id).collect();
         first.sort_by_key(|id| self.draft.reservations.get(id).map(|held| (held.order_key(), *id)));
         first.extend(self.draft.pending.head(&self.draft.queues, &[]).map(|head| head.gang()));
+        first.truncate(if rules.has_to_pay { LOOKED_AT_MAX } else { usize::MAX });
         let mut why = "no job waits for room".to_owned();
         for id in first {
             match self.open(id, rules) {
@@ -116,13 +119,17 @@ impl<'a> Cycle<'a> {
         let Some(mut own) = own else { return self.open_for(id, &gang, waits_ms, rules) };
         own.unbook(tree, &mut self.draft.space);
         let opened = self.open_for(id, &gang, waits_ms, rules);
-        let Draft { space, queues, reservations, .. } = &mut self.draft;
-        if opened.is_ok() {
-            // Its new reservation is in the place of this one.
-            queues.want(own.waits.0, &own.waits.1, false);
-        } else {
+        let Draft { space, queues, reservations, freed, .. } = &mut self.draft;
+        if opened.is_err() {
             own.book(tree, space);
             reservations.take_back(id, own);
+            return opened;
+        }
+        freed.add(own.nodes());
+        // It waits in its queue as before.
+        match reservations.get_mut(id) {
+            Some(new) => (new.waits, new.is_entitled) = (own.waits, own.is_entitled),
+            None => queues.want(own.waits.0, &own.waits.1, false),
         }
         opened
     }
@@ -143,7 +150,8 @@ impl<'a> Cycle<'a> {
         if search.place(tree, space, &wants, Ceiling(tree.level_of_required(&wants))).is_some() {
             return Err("there is room for it without moves".to_owned());
         }
-        let Found { picks, order, moves } = self.moves_for(id, &wants, rules)?;
+        let worth_device_ms = waits_ms.saturating_mul(u64::from(gang.device_count()));
+        let Found { picks, order, moves } = self.moves_for(id, &wants, worth_device_ms, rules)?;
         if moves.len() > rules.settings.gangs_max as usize {
             return Err(format!(
                 "{} jobs would have to move, and the settings allow {}",
@@ -182,7 +190,13 @@ impl<'a> Cycle<'a> {
     }
 
     /// The cheapest moves that open a place for a gang.
-    fn moves_for(&mut self, id: GangId, gang: &Gang, rules: Rules) -> Result<Found, String> {
+    fn moves_for(
+        &mut self,
+        id: GangId,
+        gang: &Gang,
+        worth_device_ms: u64,
+        rules: Rules,
+    ) -> Result<Found, String> {
         let (mut candidates, first_at) = self.movable(rules);
         if candidates.is_empty() {
             return Err(match first_at {
@@ -192,6 +206,10 @@ impl<'a> Cycle<'a> {
                 }
                 None => "no running job says that it may move".to_owned(),
             });
+        }
+        let least_device_ms = candidates.iter().map(|of| of.lost_device_ms).min().unwrap_or(0);
+        if rules.has_to_pay && least_device_ms >= worth_device_ms {
+            return Err("the moves cost more than the wait".to_owned());
         }
         if !self.has_no_window(std::iter::once(id).chain(candidates.iter().map(|of| of.id))) {
             return Err("a window of the calendar closes nodes".to_owned());
@@ -229,11 +247,10 @@ impl<'a> Cycle<'a> {
         let mut moves = Vec::new();
         let mut stays = None;
         for of in leaving {
-            let Some((picks, order)) = self.place_elsewhere(of) else {
-                stays = Some(of.id);
-                break;
-            };
-            let Some(to) = placement(tree, &picks, &order, of.gang) else {
+            let found = self.place_elsewhere(of);
+            let placed =
+                found.and_then(|(picks, order)| Some((placement(tree, &picks, &order, of.gang)?, picks)));
+            let Some((to, picks)) = placed else {
                 stays = Some(of.id);
                 break;
             };
@@ -249,7 +266,8 @@ impl<'a> Cycle<'a> {
     /// A free place for a gang that is as near as the one that it has, and as fast.
     fn place_elsewhere(&mut self, of: &Candidate<'a>) -> Option<(Vec<Pick>, Vec<u32>)> {
         let (tree, hardware) = (self.tree(), self.ledger.hardware());
-        let level = level_of(tree, &of.picks)?.min(LevelAt::Node);
+        let mut had = self.ledger.picks(of.id)?.to_vec();
+        let level = level_of(tree, &had)?.min(LevelAt::Node);
         let level = level.max(tree.level_of_required(of.gang).min(LevelAt::Node));
         let topology = match tree.level_of_required(of.gang) {
             required if level > required => {
@@ -261,12 +279,15 @@ impl<'a> Cycle<'a> {
         let Draft { search, space, .. } = &mut self.draft;
         let Verdict::Go(_, cost) = verdict(hardware, search, space, &wants, None) else { return None };
         let (picks, order) = (search.picks().to_vec(), search.order().to_vec());
-        let mut had = of.picks.to_vec();
         had.sort_by_key(|pick| pick.node);
         let now_ns = search.measured(tree, space, of.gang, &had).map(|found| found.cost.time_ns);
         let is_as_fast = now_ns
             .is_none_or(|now_ns| u128::from(cost.time_ns) * 1_000 <= u128::from(now_ns) * AS_FAST_MILLI);
-        is_as_fast.then_some((picks, order))
+        // Its queue has room for what it has, and may have none for devices of another model.
+        let queues = &self.draft.queues;
+        let amounts = |picks: &[Pick]| queues.resources.held(tree, queues.settings(), picks, of.gang);
+        let takes_no_more = amounts(&picks).iter().zip(amounts(&had).iter()).all(|(new, old)| new <= old);
+        (is_as_fast && takes_no_more).then_some((picks, order))
     }
 
     /// The running gangs that may move, the cheapest first, and when the first of the others may that have not run for long

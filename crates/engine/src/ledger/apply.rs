@@ -251,6 +251,7 @@ impl Ledger {
         for record in &gangs {
             self.forget_timer(record.id);
             self.release_nodes(record.id);
+            self.forget_move(record.id);
             self.saved.remove(&record.id);
             self.pending.delist(&mut self.queues, record.id);
             self.drop_reservation(record.id);

@@ -1,10 +1,13 @@
 //! Gangs that move to open a place for a gang that waits: what was asked for, and the places that are kept for the gangs that
 //! move until they start there.
 
-use phalanx_model::{Change, GangId, Outcome, Phase, Placement, Reserved, StopCause, Timestamp};
+use phalanx_model::{
+    Change, DeviceMask, GangId, Outcome, Phase, Placement, Reserved, StopCause, StopStage, Timestamp,
+};
 
 use super::Ledger;
 use super::apply::refuse;
+use crate::cluster::Pick;
 use crate::cycle::{Config, Reservation, Rules, defragment};
 
 /// How often the ledger looks whether moves pay. A look belongs to a minute and not to the time of the last one: so an engine
@@ -12,15 +15,20 @@ use crate::cycle::{Config, Reservation, Rules, defragment};
 const LOOK_MS: u64 = 60_000;
 
 impl Ledger {
-    /// Opens a place for each gang for which that was asked in this step, and, if settings say so, for a head.
-    pub(crate) fn defragment(&mut self, config: Config, out: &mut Outcome) {
+    /// Opens a place for each gang for which that was asked in this step, and, if settings say so, for a head. Whether any gang
+    /// moves.
+    pub(crate) fn defragment(&mut self, config: Config, out: &mut Outcome) -> bool {
+        let mut moves = false;
         let asked = std::mem::take(&mut self.to_open);
         let is_due = std::mem::take(&mut self.looks_for_moves);
-        if self.sync.any() {
-            return;
-        }
+        let is_listed = !self.sync.any();
         for gang in asked {
-            if let Err(why) = self.open_for(gang, false, config, out) {
+            let opened = match is_listed {
+                true => self.open_for(gang, false, config, out),
+                false => Err("jobs and nodes are still being listed; ask again".to_owned()),
+            };
+            moves |= opened.is_ok();
+            if let Err(why) = opened {
                 let what = gang.map_or_else(
                     || "defragmentation".to_owned(),
                     |gang| format!("defragmentation for gang {gang}"),
@@ -28,10 +36,11 @@ impl Ledger {
                 refuse(out, what, &why);
             }
         }
-        if is_due && self.queues.settings().defragmentation.is_automatic {
+        if is_due && is_listed && self.queues.settings().defragmentation.is_automatic {
             // Why nothing moves is of interest to those only who ask.
-            let _nothing = self.open_for(None, true, config, out);
+            moves |= self.open_for(None, true, config, out).is_ok();
         }
+        moves
     }
 
     fn open_for(
@@ -47,7 +56,9 @@ impl Ledger {
         let mut draft = self.lend();
         let planned = defragment(self, &mut draft, gang, rules, config);
         self.take_back(draft);
-        let plan = phalanx_model::Plan { decisions: planned? };
+        let decisions = planned?;
+        self.replan = true;
+        let plan = phalanx_model::Plan { decisions };
         self.commit(&plan, out);
         out.plan.decisions.extend(plan.decisions);
         self.free_exited();
@@ -89,6 +100,8 @@ impl Ledger {
     pub(super) fn note_moving(&mut self, id: GangId) {
         let is_kept = self.moving.contains_key(&id);
         let to = self.record(id).and_then(|record| match &record.phase {
+            // Nobody knows when a gang that hangs starts again.
+            Phase::Stopping { stage: StopStage::Lingering, .. } => None,
             Phase::Stopping { cause: StopCause::Moved { to, .. }, .. } => Some(to),
             _ => None,
         });
@@ -99,15 +112,25 @@ impl Ledger {
                 place.book(&self.tree, &mut self.space);
                 self.moving.insert(id, place);
             }
-            (None, true) => {
-                if let Some(mut place) = self.moving.remove(&id) {
-                    place.unbook(&self.tree, &mut self.space);
-                    self.freed.add(place.nodes());
-                    self.replan = true;
-                }
-            }
+            (None, true) => self.forget_move(id),
             _ => {}
         }
+    }
+
+    /// Lets others have the place that is kept for a gang.
+    pub(super) fn forget_move(&mut self, id: GangId) {
+        if let Some(mut place) = self.moving.remove(&id) {
+            place.unbook(&self.tree, &mut self.space);
+            self.freed.add(place.nodes());
+            self.note_spare(place.nodes());
+            self.replan = true;
+        }
+    }
+
+    /// Whether some of these devices are kept for a gang that moves there.
+    pub(super) fn is_kept_for_a_move(&self, node: u32, devices: DeviceMask) -> bool {
+        let there = [Pick::new(node, 0, devices)];
+        self.moving.values().any(|place| place.overlaps(&there))
     }
 
     /// Keeps the places of all gangs that move in free capacity that is counted again.
@@ -118,7 +141,7 @@ impl Ledger {
 
     /// Reserves the place that a gang moves to, once it has stopped, until it starts there.
     pub(super) fn reserve_move(&mut self, gang: GangId, to: Placement, out: &mut Outcome) {
-        if self.is_held(gang.job) {
+        if self.is_held(gang.job) || !self.moving.contains_key(&gang) {
             return;
         }
         let reserved = Reserved { placement: to, at: None, evicts: true, made_at: self.now };

@@ -246,11 +246,12 @@ impl Ledger {
         (leave && !self.is_cleared(at, of.total.devices)).then_some(gangs)
     }
 
-    /// Whether others made room for a gang on a node.
+    /// Whether others made room for a gang on a node, or a gang moves there.
     fn is_cleared(&self, at: usize, devices: DeviceMask) -> bool {
         let Ok(index) = u32::try_from(at) else { return true };
         let reserved = self.reservations.overlapping(&[Pick::new(index, 0, devices)]);
-        reserved.iter().any(|gang| self.cleared_place(*gang).is_some())
+        self.is_kept_for_a_move(index, devices)
+            || reserved.iter().any(|gang| self.cleared_place(*gang).is_some())
     }
 
     /// Levels above the node at which two nodes are in one domain.

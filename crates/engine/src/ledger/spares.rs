@@ -135,7 +135,9 @@ impl Ledger {
             && !of.total.devices.is_empty()
             && of.usable.devices == of.total.devices
             && self.nodes.get(&of.name).is_some_and(|node| node.spot.is_none());
-        is_sound && self.gangs_on(index).all(|gang| spares.is_filled && self.leaves_spares(gang))
+        is_sound
+            && !self.is_kept_for_a_move(index, of.total.devices)
+            && self.gangs_on(index).all(|gang| spares.is_filled && self.leaves_spares(gang))
     }
 
     /// Whether nodes are kept for gangs that lose hardware, or move off it.

@@ -1,6 +1,8 @@
 //! Moves of running jobs that open a place for a job that waits.
 
-use phalanx_model::{Answer as Told, Change, GangId, Input, Move, NodeName, Opening, Placement, Question};
+use phalanx_model::{
+    Answer as Told, Change, GangId, Input, Move, NodeName, Opening, Placement, Question, StopCause,
+};
 use phalanx_shell::Engine;
 
 use super::{Failure, operator, refuse, resolve};
@@ -26,19 +28,36 @@ pub(super) fn defrag(
     let mut view = found.map_err(|why| nothing_moves(&why))?;
     if apply {
         let gang = view.gang;
-        let refused = daemon.engine.request(
-            vec![Input::DefragmentationRequested { gang: Some(gang) }],
-            |_, changes| {
-                changes.iter().find_map(|change| match change {
-                    Change::InputRejected { why, .. } => Some(why.clone()),
-                    _ => None,
-                })
-            },
-        )?;
-        refused.map_or(Ok(()), |why| Err(nothing_moves(&why)))?;
+        let facts = vec![Input::DefragmentationRequested { gang: Some(gang) }];
+        let moved = daemon.engine.request(facts, move |engine, changes| moved(engine, changes, gang))?;
+        view.moves = moved.map_err(|why| nothing_moves(&why))?;
         view.is_applied = true;
     }
     Ok(Answer::Defrag(Box::new(view)))
+}
+
+/// The moves that a step made for a gang, or why it made none. Something may have changed since they were planned.
+fn moved(engine: &Engine, changes: &[Change], by: GangId) -> Result<Vec<MoveView>, String> {
+    let moved = changes.iter().filter_map(|change| match change {
+        Change::GangStopping { gang, cause: StopCause::Moved { by: of, to, lost_device_ms }, .. }
+            if *of == by =>
+        {
+            let from = engine.gang(*gang)?.placement.clone()?;
+            let (gang, to, lost_device_ms) = (*gang, to.clone(), *lost_device_ms);
+            Some(move_view(engine, Move { gang, from, to, lost_device_ms }))
+        }
+        _ => None,
+    });
+    let moved: Vec<MoveView> = moved.collect();
+    if !moved.is_empty() {
+        return Ok(moved);
+    }
+    let of_it = format!("defragmentation for gang {by}");
+    let why = changes.iter().find_map(|change| match change {
+        Change::InputRejected { what, why } if *what == of_it => Some(why.clone()),
+        _ => None,
+    });
+    Err(why.unwrap_or_else(|| "something changed meanwhile".to_owned()))
 }
 
 fn nothing_moves(why: &str) -> Failure {
@@ -61,31 +80,38 @@ fn opening(engine: &Engine, gang: Option<GangId>) -> Result<DefragView, String> 
         _ => return Err("there is no answer".to_owned()),
     };
     let Opening { gang, placement, at, otherwise, pending_since, restart_ms, moves } = opening;
-    let name = |gang: GangId| engine.job(gang.job).map_or_else(String::new, |job| job.name.to_string());
-    let devices = |gang: GangId| {
-        let of = engine.job(gang.job).and_then(|job| job.gang_at(gang.index));
-        of.map_or(0, |of| of.device_count())
-    };
-    let of = |one: Move| MoveView {
-        gang: one.gang,
-        name: name(one.gang),
-        devices: devices(one.gang),
-        from: nodes(&one.from),
-        to: nodes(&one.to),
-        lost_device_ms: one.lost_device_ms,
-    };
     Ok(DefragView {
         gang,
-        name: name(gang),
-        devices: devices(gang),
+        name: name(engine, gang),
+        devices: devices(engine, gang),
         placement,
         at,
         otherwise,
         pending_since,
-        moves: moves.into_iter().map(of).collect(),
+        moves: moves.into_iter().map(|one| move_view(engine, one)).collect(),
         restart_ms,
         is_applied: false,
     })
+}
+
+fn move_view(engine: &Engine, one: Move) -> MoveView {
+    MoveView {
+        gang: one.gang,
+        name: name(engine, one.gang),
+        devices: devices(engine, one.gang),
+        from: nodes(&one.from),
+        to: nodes(&one.to),
+        lost_device_ms: one.lost_device_ms,
+    }
+}
+
+fn name(engine: &Engine, gang: GangId) -> String {
+    engine.job(gang.job).map_or_else(String::new, |job| job.name.to_string())
+}
+
+fn devices(engine: &Engine, gang: GangId) -> u32 {
+    let of = engine.job(gang.job).and_then(|job| job.gang_at(gang.index));
+    of.map_or(0, |of| of.device_count())
 }
 
 /// The nodes of a placement, in the order of ranks.
