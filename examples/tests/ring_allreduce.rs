@@ -204,6 +204,28 @@ fn signals_save_and_stop() {
 }
 
 #[test]
+fn a_file_ends_a_run_after_the_same_step_on_all_ranks() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("finish");
+    let args = format!(
+        "--bytes 4KB --until {} --warmup 0 --step-sleep-ms 5 --checkpoint-every 1000000 --checkpoint {}",
+        file.display(),
+        dir.path().display()
+    );
+    let mut ranks = start(3, &args);
+    wait_for(&mut ranks.0[0], "   100 ");
+    fs::write(&file, "").unwrap();
+    let outputs = ranks.ended();
+    assert_success(&outputs);
+    let result = result(&outputs);
+    let steps = saved(dir.path(), 0).unwrap();
+    assert!(steps > 100 && [1, 2].iter().all(|rank| saved(dir.path(), *rank) == Some(steps)));
+    assert_eq!((&result["steps"], &result["steps_measured"]), (&steps.into(), &steps.into()));
+    let both = rank(0, 1, free_port(), "--steps 3 --until x").output().unwrap();
+    assert_eq!(both.status.code(), Some(2), "{}", stderr(&both));
+}
+
+#[test]
 fn who_does_not_come_is_named() {
     let port = free_port();
     let ranks = [0, 2].map(|r| rank(r, 4, port, "--timeout-s 1").spawn().unwrap());

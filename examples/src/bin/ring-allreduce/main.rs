@@ -92,11 +92,11 @@ impl Run<'_> {
         self.signals.handled_by_steps();
         let mut table = Table::begin(self.settings, self.done);
         for warmup in 0..self.settings.warmup {
-            if self.done < self.settings.steps {
+            if self.done < self.settings.last_step() {
                 self.step(warmup)?;
             }
         }
-        while self.done < self.settings.steps {
+        while self.done < self.settings.last_step() {
             self.fail_if_asked()?;
             let vote = self.step(self.done)?;
             self.done += 1;
@@ -109,6 +109,10 @@ impl Run<'_> {
                 self.save()?;
                 table.end(true);
                 return Err(RingError::Stopped { step: self.done });
+            }
+            if vote.finish {
+                self.save()?;
+                break;
             }
         }
         table.end(false);
@@ -139,6 +143,7 @@ impl Run<'_> {
             wrong: wrong.is_some().then_some(rank),
             checkpoint: self.signals.take_checkpoint(),
             stop: self.signals.stop(),
+            finish: self.settings.is_finished(),
         })?;
         match vote.wrong {
             Some(rank) => Err(RingError::WrongSum { rank, step }),

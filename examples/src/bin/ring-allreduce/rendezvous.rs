@@ -46,8 +46,8 @@ fn resolve(settings: &Settings) -> io::Result<SocketAddr> {
 }
 
 fn shape(settings: &Settings) -> Shape {
-    let Settings { world_size, bytes, steps, warmup, checkpoint_every, .. } = *settings;
-    Shape { world_size, bytes, steps, warmup, checkpoint_every }
+    let Settings { world_size, bytes, warmup, checkpoint_every, .. } = *settings;
+    Shape { world_size, bytes, steps: settings.last_step(), warmup, checkpoint_every }
 }
 
 /// A rank that came to rank 0.

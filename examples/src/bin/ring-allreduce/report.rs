@@ -6,6 +6,8 @@ use crate::settings::Settings;
 
 /// At most about this many lines of steps.
 const LINES: u64 = 20;
+/// If the number of steps is not known, a line each so many steps.
+const EVERY: u64 = 100;
 
 /// Times of the steps; silent on all ranks but 0.
 pub(crate) struct Table<'a> {
@@ -34,9 +36,13 @@ impl<'a> Table<'a> {
     pub(crate) fn begin(settings: &'a Settings, resumed_from: u64) -> Self {
         let table = Self { settings, resumed_from, nanos: Vec::new() };
         if settings.rank == 0 {
-            let Settings { bytes, world_size, steps, warmup, .. } = settings;
+            let Settings { bytes, world_size, steps, warmup, until, .. } = settings;
+            let steps = until.as_ref().map_or_else(
+                || format!("{steps} steps"),
+                |file| format!("steps until {} exists", file.display()),
+            );
             println!(
-                "# ring all-reduce: {world_size} ranks, {bytes} B of float32 each, {steps} steps, {warmup} before"
+                "# ring all-reduce: {world_size} ranks, {bytes} B of float32 each, {steps}, {warmup} before"
             );
             println!(
                 "# {:>10} {:>12} {:>14} {:>14} {:>6}",
@@ -49,8 +55,11 @@ impl<'a> Table<'a> {
     /// A step that took this long on the slowest rank.
     pub(crate) fn step(&mut self, done: u64, nanos: u64) {
         self.nanos.push(nanos);
-        let every = self.settings.steps.div_ceil(LINES).max(1);
-        if self.settings.rank == 0 && (done.is_multiple_of(every) || done == self.settings.steps) {
+        let every = match &self.settings.until {
+            Some(_) => EVERY,
+            None => self.settings.steps.div_ceil(LINES).max(1),
+        };
+        if self.settings.rank == 0 && (done.is_multiple_of(every) || done == self.settings.last_step()) {
             print_row(&done.to_string(), &summary(self.settings, self.resumed_from, &[nanos], false));
         }
     }
@@ -78,7 +87,10 @@ fn print_row(step: &str, s: &Summary) {
 /// algbw is bytes over time; busbw is algbw·2(n−1)/n, what each link carries (nccl-tests, PERFORMANCE.md).
 #[allow(clippy::cast_precision_loss, reason = "measured values, for people")]
 fn summary(settings: &Settings, resumed_from: u64, nanos: &[u64], stopped: bool) -> Summary {
-    let Settings { world_size, bytes, steps, .. } = *settings;
+    let Settings { world_size, bytes, .. } = *settings;
+    let measured = nanos.len() as u64;
+    // The file of `--until` ends a run after the steps that are done.
+    let steps = if settings.until.is_some() { resumed_from + measured } else { settings.steps };
     let average = nanos.iter().map(|n| *n as f64).sum::<f64>() / (nanos.len() as f64).max(1.0);
     // Bytes per nanosecond are GB per second.
     let algbw_gb_s = if average > 0.0 { bytes as f64 / average } else { 0.0 };
@@ -88,7 +100,7 @@ fn summary(settings: &Settings, resumed_from: u64, nanos: &[u64], stopped: bool)
         bytes,
         steps,
         resumed_from,
-        steps_measured: nanos.len() as u64,
+        steps_measured: measured,
         time_us_min: nanos.iter().min().map_or(0.0, |n| *n as f64 / 1e3),
         time_us_avg: average / 1e3,
         time_us_max: nanos.iter().max().map_or(0.0, |n| *n as f64 / 1e3),

@@ -1,7 +1,7 @@
 //! What the user and the launcher say.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -35,6 +35,9 @@ pub(crate) struct Settings {
     /// Steps that count.
     #[arg(long, default_value_t = 20)]
     pub(crate) steps: u64,
+    /// Run until this file exists, in place of a number of steps.
+    #[arg(long, value_name = "FILE", conflicts_with = "steps")]
+    pub(crate) until: Option<PathBuf>,
     /// Steps before those.
     #[arg(long, default_value_t = 2)]
     pub(crate) warmup: u64,
@@ -92,10 +95,21 @@ impl Settings {
         Ok(())
     }
 
+    /// No number of steps ends a run with `--until`.
+    pub(crate) fn last_step(&self) -> u64 {
+        if self.until.is_some() { u64::MAX } else { self.steps }
+    }
+
+    /// Whether the file of `--until` exists.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.until.as_deref().is_some_and(Path::exists)
+    }
+
     /// Writes how far the rank is, and how long its own work for the last step took. A file that is gone is no reason to end.
     pub(crate) fn report(&self, done: u64, work: Duration) {
         if let Some(file) = &self.progress {
-            let _ = fs::write(file, format!("step={done} of={} work={}us\n", self.steps, work.as_micros()));
+            let of = if self.until.is_some() { String::new() } else { format!(" of={}", self.steps) };
+            let _ = fs::write(file, format!("step={done}{of} work={}us\n", work.as_micros()));
         }
     }
 

@@ -79,6 +79,8 @@ pub(crate) struct Vote {
     pub(crate) checkpoint: bool,
     /// Somebody was asked to stop.
     pub(crate) stop: bool,
+    /// A rank has seen the file of `--until`.
+    pub(crate) finish: bool,
 }
 
 impl Vote {
@@ -88,6 +90,7 @@ impl Vote {
             wrong: self.wrong.into_iter().chain(other.wrong).min(),
             checkpoint: self.checkpoint || other.checkpoint,
             stop: self.stop || other.stop,
+            finish: self.finish || other.finish,
         }
     }
 }
@@ -116,7 +119,7 @@ mod tests {
     fn votes_join() {
         let a = Vote { nanos: 5, wrong: Some(3), ..Vote::default() };
         let b = Vote { nanos: 4, wrong: Some(1), stop: true, ..Vote::default() };
-        let both = Vote { nanos: 5, wrong: Some(1), checkpoint: false, stop: true };
+        let both = Vote { nanos: 5, wrong: Some(1), stop: true, ..Vote::default() };
         assert_eq!((a.and(&b), b.and(&a)), (both.clone(), both));
         assert_eq!(a.and(&Vote::default()), a);
     }
