@@ -13,14 +13,37 @@ pub(crate) struct Fake {
     folder: TempDir,
 }
 
+/// Why the library cannot be built.
+#[derive(Debug)]
+pub(crate) enum NoFake {
+    /// The host has no C compiler.
+    NoCompiler(String),
+    /// Anything else, with the compiler's message.
+    Failed(String),
+}
+
 impl Fake {
     /// Builds it; `None`, and a line that says so, where this host has no compiler.
     pub(crate) fn new(description: &str) -> Option<Self> {
-        let fake = Self { folder: TempDir::new().unwrap() };
+        match Self::build(description) {
+            Ok(fake) => Some(fake),
+            Err(NoFake::NoCompiler(why)) => {
+                println!(
+                    "SKIPPED: the C compiler `cc` cannot be started, so there is no library to read: {why}"
+                );
+                None
+            }
+            Err(NoFake::Failed(why)) => panic!("{why}"),
+        }
+    }
+
+    pub(crate) fn build(description: &str) -> Result<Self, NoFake> {
+        let failed = |e: std::io::Error| NoFake::Failed(format!("the library cannot be built: {e}"));
+        let fake = Self { folder: TempDir::new().map_err(failed)? };
         let told = fake.folder.path().join("description");
-        fake.describe(description);
+        fake.replace(description).map_err(failed)?;
         let source = fake.folder.path().join("fake_nvml.c");
-        std::fs::write(&source, include_str!("../fake_nvml.c")).unwrap();
+        std::fs::write(&source, include_str!("../fake_nvml.c")).map_err(failed)?;
         let lacks = description.lines().filter_map(|line| line.strip_prefix("lacks "));
         let renamed = lacks.flat_map(str::split_whitespace).map(|name| format!("-D{name}=lacks_{name}"));
         let cc = Command::new("cc")
@@ -29,19 +52,15 @@ impl Fake {
             .arg(format!("-DDESCRIPTION=\"{}\"", told.display()))
             .args(renamed)
             .arg(source)
-            .status();
-        match cc {
-            Err(e) => {
-                println!(
-                    "SKIPPED: the C compiler `cc` cannot be started, so there is no library to read: {e}"
-                );
-                None
-            }
-            Ok(status) => {
-                assert!(status.success(), "cc: {status}");
-                Some(fake)
-            }
+            .output()
+            .map_err(|e| match e.kind() {
+                std::io::ErrorKind::NotFound => NoFake::NoCompiler(e.to_string()),
+                _ => failed(e),
+            })?;
+        if cc.status.success() {
+            return Ok(fake);
         }
+        Err(NoFake::Failed(format!("cc: {}: {}", cc.status, String::from_utf8_lossy(&cc.stderr).trim())))
     }
 
     pub(crate) fn library(&self) -> PathBuf {
@@ -51,9 +70,13 @@ impl Fake {
     /// The same library with another description, also for those that have it open. The new file replaces the old one
     /// in one step, so that no call reads half of it.
     pub(crate) fn describe(&self, description: &str) {
+        self.replace(description).unwrap();
+    }
+
+    fn replace(&self, description: &str) -> std::io::Result<()> {
         let next = self.folder.path().join("description.next");
-        std::fs::write(&next, description).unwrap();
-        std::fs::rename(next, self.folder.path().join("description")).unwrap();
+        std::fs::write(&next, description)?;
+        std::fs::rename(next, self.folder.path().join("description"))
     }
 }
 
