@@ -1,8 +1,10 @@
 //! A daemon with a state folder of its own, for measurements and drills on real processes.
 
 use std::fs::{self, OpenOptions};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use phalanx_local::Paths;
@@ -15,6 +17,8 @@ use phalanx_model::{
 
 const PATIENCE: Duration = Duration::from_secs(180);
 const POLL: Duration = Duration::from_millis(5);
+/// Lines of its log that an error of a daemon quotes.
+const LAST_LINES: usize = 3;
 /// Files of a daemon, beside its state folder.
 const LOG: &str = "daemon.log";
 const KERNEL_LOG: &str = "kernel.log";
@@ -43,6 +47,16 @@ pub(crate) struct Daemon {
     setup: Setup,
     /// `None` after [`Daemon::kill`].
     child: Option<Child>,
+    /// Without an answer so far, no job was submitted.
+    has_answered: bool,
+}
+
+/// Why jobs of daemons that were dropped may still run.
+static LEFT: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Why jobs may still run: a daemon that was dropped did not confirm their end.
+pub(crate) fn left() -> Vec<String> {
+    LEFT.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 impl Daemon {
@@ -59,7 +73,7 @@ impl Daemon {
     pub(crate) fn start_with(setup: Setup) -> Result<Self, String> {
         let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
         let paths = Paths::new(setup.state.clone().unwrap_or_else(|| dir.path().join("state")));
-        let mut daemon = Self { dir, paths, setup, child: None };
+        let mut daemon = Self { dir, paths, setup, child: None, has_answered: false };
         let text = if let Nodes::Declared(text) = &daemon.setup.nodes { text } else { "" };
         daemon.write("cluster.yaml", text)?;
         daemon.write("queues.yaml", &daemon.setup.queues)?;
@@ -85,9 +99,28 @@ impl Daemon {
                 .arg(self.kernel_log())
                 .env("LD_LIBRARY_PATH", library),
         };
+        // Ctrl-C on a terminal reaches this program alone, which then ends the daemon in order.
+        command.process_group(0);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
-        self.child = Some(child.map_err(|e| format!("the daemon cannot be started: {e}"))?);
-        self.until("the daemon's answer", || self.ask(Verb::Ping).is_ok().then_some(()))
+        let mut child = child.map_err(|e| format!("the daemon cannot be started: {e}"))?;
+        let answer = self.until("the daemon's answer", || {
+            if self.ask(Verb::Ping).is_ok() {
+                return Some(Ok(()));
+            }
+            let ended = child.try_wait().ok().flatten()?;
+            Some(Err(format!("the daemon ended before it answered: {ended}")))
+        });
+        self.child = Some(child);
+        match answer.and_then(|answer| answer) {
+            Ok(()) => {
+                self.has_answered = true;
+                Ok(())
+            }
+            Err(why) => {
+                let _ = self.kill();
+                Err(format!("{why}; the daemon logged last: {}", self.last_lines()))
+            }
+        }
     }
 
     /// SIGKILL. Ranks go on.
@@ -101,9 +134,11 @@ impl Daemon {
         self.dir.path().join(KERNEL_LOG)
     }
 
-    /// What the daemon logged.
-    pub(crate) fn log(&self) -> String {
-        fs::read_to_string(self.dir.path().join(LOG)).unwrap_or_default()
+    /// The end of what the daemon logged, in one line.
+    pub(crate) fn last_lines(&self) -> String {
+        let log = fs::read_to_string(self.dir.path().join(LOG)).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(LAST_LINES)..].join(" | ")
     }
 
     /// A folder for the files of the job.
@@ -170,26 +205,47 @@ impl Daemon {
         let report = HealthReport { node: node.clone(), device: None, finding, reason };
         self.ask(Verb::ReportHealth(report)).map(drop)
     }
+
+    /// Cancels all jobs, waits for their ends, and ends the daemon.
+    fn end(&mut self) -> Result<(), String> {
+        if !self.has_answered {
+            return self.kill();
+        }
+        // Ranks outlive a daemon that was killed.
+        if self.ask(Verb::Ping).is_err() {
+            self.kill()?;
+            self.up()?;
+        }
+        let list = Verb::List { finished: false, filter: Default::default(), limit: 10 };
+        let Answer::Jobs(jobs) = self.ask(list)? else {
+            return Err("the daemon did not answer with its jobs".to_owned());
+        };
+        for job in jobs {
+            // A job that ended meanwhile is refused.
+            let _ = self.ask(Verb::Cancel { job: JobRef::Id(job.id) });
+            // No answer is no end.
+            self.until(&format!("the end of job {}", job.id), || {
+                self.job(job.id).filter(|view| view.ending.is_some()).map(drop)
+            })?;
+        }
+        self.kill()
+    }
 }
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Ranks outlive a daemon that was killed, or that Ctrl-C reached.
-        if self.ask(Verb::Ping).is_err() {
-            let _ = self.kill().and_then(|()| self.up());
-        }
-        if let Ok(Answer::Jobs(jobs)) =
-            self.ask(Verb::List { finished: false, filter: Default::default(), limit: 10 })
-        {
-            for job in jobs {
-                let _ = self.ask(Verb::Cancel { job: JobRef::Id(job.id) });
-                let _ = self.until("the end of the job", || {
-                    self.job(job.id).is_none_or(|view| view.ending.is_some()).then_some(())
-                });
-            }
-        }
+        let Err(why) = self.end() else { return };
         let _ = self.kill();
+        // Its jobs can be cancelled by another daemon on the folder.
+        self.dir.disable_cleanup(true);
+        let left = format!("jobs of {} may still run: {why}", self.paths.root().display());
+        LEFT.lock().unwrap_or_else(PoisonError::into_inner).push(left);
     }
+}
+
+/// A path as a word of a shell script.
+pub(crate) fn word(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
 }
 
 /// A job whose ranks have nodes of eight devices each, and run a shell script.

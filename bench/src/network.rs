@@ -5,6 +5,8 @@ use std::process::Command;
 
 use phalanx_model::NodeName;
 
+use crate::daemon::word;
+
 /// Of the nodes' addresses, in namespaces of their own.
 const NET: &str = "10.99.0";
 
@@ -59,12 +61,13 @@ impl Network {
     /// file of the folder for the others.
     pub(crate) fn script(&self, folder: &Path, command: &str) -> String {
         format!(
-            "root={folder}/root-$PHALANX_ATTEMPT
-             if [ $PHALANX_RANK = 0 ]; then echo {NET}.${{PHALANX_NODE#n}} > $root.next && mv $root.next $root; fi
-             until [ -s $root ]; do sleep 0.01; done
-             export MASTER_ADDR=$(cat $root) PHALANX_CKPT_DIR={folder}/checkpoint
+            "folder={folder}
+             root=$folder/root-$PHALANX_ATTEMPT
+             if [ $PHALANX_RANK = 0 ]; then echo {NET}.${{PHALANX_NODE#n}} > \"$root.next\" && mv \"$root.next\" \"$root\"; fi
+             until [ -s \"$root\" ]; do sleep 0.01; done
+             export MASTER_ADDR=$(cat \"$root\") PHALANX_CKPT_DIR=\"$folder/checkpoint\"
              exec nsenter --net=/run/netns/{prefix}-$PHALANX_NODE {command}",
-            folder = folder.display(),
+            folder = word(folder),
             prefix = self.prefix
         )
     }

@@ -1,4 +1,4 @@
-//! Ctrl-C ends a drill in order: jobs are cancelled, and what was frozen or mounted is undone.
+//! Ctrl-C, SIGTERM and the end of the terminal end a drill in order: jobs are cancelled, and what was frozen or mounted is undone.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -6,9 +6,9 @@ use nix::sys::signal::{SigSet, Signal};
 
 static IS_OVER: AtomicBool = AtomicBool::new(false);
 
-/// Takes SIGINT and SIGTERM from now on, in this thread and those that it starts. A second signal ends the process.
+/// Takes SIGINT, SIGTERM and SIGHUP from now on, in this thread and those that it starts. A second signal ends the process.
 pub(super) fn watch() -> Result<(), String> {
-    let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM].into_iter().collect();
+    let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
     signals.thread_block().map_err(|e| format!("signals cannot be blocked: {e}"))?;
     std::thread::spawn(move || {
         if signals.wait().is_ok() {

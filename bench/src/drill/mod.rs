@@ -39,7 +39,7 @@ use record::{Phases, Record, Report, Steps, Verdict, time};
 use scene::{Scene, Seen, Tools};
 use watch::now_ms;
 
-use crate::daemon::beside;
+use crate::daemon::{beside, left};
 use crate::tables::{Table, write};
 
 /// Faults at once, each with a daemon of its own: most of the time a drill waits.
@@ -109,8 +109,11 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     interrupt::watch()?;
     let (began_ms, began) = (now_ms(), Instant::now());
     let records = drill(&tools, &faults);
+    let left = left();
     if is_over() {
-        return Err("interrupted; all jobs of the drill were cancelled".to_owned());
+        let jobs =
+            if left.is_empty() { "all jobs of the drill were cancelled".to_owned() } else { left.join("; ") };
+        return Err(format!("interrupted; {jobs}"));
     }
     let report = Report {
         began_ms,
@@ -131,6 +134,9 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     }
     if !written.is_empty() {
         println!("wrote {}", written.join(" and "));
+    }
+    if !left.is_empty() {
+        return Err(left.join("; "));
     }
     match report.count(Verdict::Failed) {
         0 => Ok(()),
@@ -227,9 +233,7 @@ fn one(tools: &Tools, fault: &Fault) -> Record {
         Ok(()) if record.checks.iter().all(|check| check.holds) => record.verdict = Verdict::Passed,
         Ok(()) => {}
         Err(why) => {
-            let log = scene.daemon.log();
-            let last: Vec<&str> = log.lines().rev().take(3).collect();
-            record.why = Some(format!("{why}; the daemon logged last: {}", last.join(" | ")));
+            record.why = Some(format!("{why}; the daemon logged last: {}", scene.daemon.last_lines()));
         }
     }
     drop(scene);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use phalanx_model::{Grade, JobId};
 
-use crate::daemon::{Daemon, beside, job};
+use crate::daemon::{Daemon, beside, job, word};
 use crate::network::{Network, is_possible};
 
 const CLUSTER: &str = "nodes:\n- {name: 'n[1-3]', devices: {count: 8, model: Bench GPU}}\n";
@@ -155,5 +155,5 @@ fn reach(daemon: &Daemon, id: JobId, attempt: u32, step: u64) -> Result<Instant,
 fn script(daemon: &Daemon, network: &Network) -> Result<String, String> {
     let ring = beside("ring-allreduce", "phalanx-examples")?;
     let settings = "--bytes 128KiB --warmup 0 --steps 1000000 --step-sleep-ms 10 --checkpoint-every 10";
-    Ok(network.script(daemon.folder(), &format!("{} {settings}", ring.display())))
+    Ok(network.script(daemon.folder(), &format!("{} {settings}", word(&ring))))
 }

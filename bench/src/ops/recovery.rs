@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use phalanx_model::{Grade, NodeName};
 
-use crate::daemon::{Daemon, job};
+use crate::daemon::{Daemon, job, word};
 
 /// Enough for the gang, and as many spare ones as are lost at most.
 const CLUSTER: &str = "nodes:\n- {name: 'n[1-7]', devices: {count: 8, model: Bench GPU}}\n";
@@ -110,6 +110,6 @@ fn script(folder: &Path) -> String {
            if [ $((n % 15)) = 0 ]; then echo $n > step.next && mv step.next step && touch $PHALANX_CHECKPOINTED; fi
            sleep 0.02
          done",
-        folder.display()
+        word(folder)
     )
 }
