@@ -6,7 +6,7 @@ use super::hardware::{self, FOUND, LINK, XID};
 use super::host::{self, Disk, FULL};
 use super::ranks;
 use super::record::{Basis, Notice};
-use super::scene::{Kept, Plan, Scene};
+use super::scene::{Kept, Plan, Scene, Unplanned};
 
 pub(super) struct Fault {
     pub(super) id: &'static str,
@@ -15,12 +15,12 @@ pub(super) struct Fault {
     pub(super) notice: Notice,
     /// Stated before the fault. That the job finishes with the correct result is expected of each fault besides.
     pub(super) expects: &'static [&'static str],
-    /// `Err`: why the fault cannot be injected here.
-    pub(super) plan: fn() -> Result<Plan, String>,
+    pub(super) plan: fn() -> Result<Plan, Unplanned>,
     pub(super) inject: fn(&mut Scene) -> Result<(), String>,
 }
 
-const STAYS: &str = "Phalanx neither stops nor moves the gang";
+/// Judged at the end of the job.
+const STAYS: &str = "Phalanx neither stops nor moves the gang until the end of the job";
 const FEW_AGAIN: &str = "at most 10 steps are done again, for a checkpoint is written every 10 steps";
 const MOVES: &str = "Phalanx stops the gang and starts it again without this GPU";
 const CLOSED: &str = "a job that needs all 8 GPUs waits until an operator clears the GPU";
@@ -37,7 +37,7 @@ pub(super) const FAULTS: [Fault; 13] = [
             "Phalanx starts all ranks again, as attempt 2",
             FEW_AGAIN,
         ],
-        plan: || Ok(ranks::plan(150, 20)),
+        plan: || Ok(ranks::plan(20)),
         inject: ranks::is_killed,
     },
     Fault {
@@ -50,7 +50,7 @@ pub(super) const FAULTS: [Fault; 13] = [
             STAYS,
             "Phalanx reports that the job goes on",
         ],
-        plan: || Ok(ranks::plan(400, 20)),
+        plan: || Ok(ranks::plan(20)),
         inject: ranks::is_frozen,
     },
     Fault {
@@ -59,7 +59,7 @@ pub(super) const FAULTS: [Fault; 13] = [
         basis: ranks::BASIS,
         notice: Notice::Reports,
         expects: &["Phalanx names the straggler", STAYS],
-        plan: || Ok(ranks::plan(400, 40)),
+        plan: || Ok(ranks::plan(40)),
         inject: ranks::is_slowed,
     },
     Fault {
@@ -68,7 +68,7 @@ pub(super) const FAULTS: [Fault; 13] = [
         basis: FOUND,
         notice: Notice::Reports,
         expects: &["Phalanx grades the GPU broken", MOVES, FEW_AGAIN],
-        plan: || hardware::found(250, 30),
+        plan: || hardware::found(30),
         inject: hardware::gpu_is_lost,
     },
     xid(
@@ -108,14 +108,14 @@ pub(super) const FAULTS: [Fault; 13] = [
         id: "link-degraded",
         title: "A link degrades, and breaks later",
         basis: LINK,
-        notice: Notice::Reports,
+        notice: Notice::Drill,
         expects: &[
             "Phalanx stops the gang for the move only after its next checkpoint",
             "the rank on the degraded node moves, and the other rank stays on its node",
             FEW_AGAIN,
             "the gang runs on when the link breaks, in the same attempt",
         ],
-        plan: || hardware::networked(150, 20),
+        plan: || hardware::networked(20),
         inject: hardware::link_degrades,
     },
     Fault {
@@ -131,7 +131,7 @@ pub(super) const FAULTS: [Fault; 13] = [
         ],
         plan: || {
             let disk = Some(Disk::mount()?);
-            Ok(Plan { kept: Kept { disk, ..Kept::default() }, ..ranks::plan(250, 20) })
+            Ok(Plan { kept: Kept { disk, ..Kept::default() }, ..ranks::plan(20) })
         },
         inject: host::is_full,
     },
@@ -141,7 +141,7 @@ pub(super) const FAULTS: [Fault; 13] = [
         basis: ranks::BASIS,
         notice: Notice::Answers,
         expects: &["all ranks live on without a daemon, and complete steps", STAYS, "no step is done again"],
-        plan: || Ok(ranks::plan(400, 20)),
+        plan: || Ok(ranks::plan(20)),
         inject: host::daemon_is_killed,
     },
 ];
@@ -152,13 +152,5 @@ const fn xid(
     expects: &'static [&'static str],
     inject: fn(&mut Scene) -> Result<(), String>,
 ) -> Fault {
-    Fault {
-        id,
-        title,
-        basis: XID,
-        notice: Notice::Reports,
-        expects,
-        plan: || hardware::found(300, 20),
-        inject,
-    }
+    Fault { id, title, basis: XID, notice: Notice::Reports, expects, plan: || hardware::found(20), inject }
 }

@@ -7,10 +7,9 @@ use phalanx_health::{Action, Line, xid};
 use phalanx_local::protocol::{Verb, hardware};
 use phalanx_model::{Grade, NodeName};
 
-use super::fake::Fake;
-use super::ranks::{check_stays, check_steps};
+use super::fake::{Fake, NoFake};
 use super::record::Basis;
-use super::scene::{EVERY, Kept, Plan, Scene};
+use super::scene::{EVERY, Kept, Late, Plan, Scene, Unplanned};
 use super::watch::now_ms;
 use crate::daemon::{Nodes, job};
 use crate::network::{Network, is_possible};
@@ -37,13 +36,18 @@ pub(super) const LINK: Basis = Basis {
 };
 
 /// A gang of four ranks, with a GPU each, on a machine with 8 GPUs.
-pub(super) fn found(steps: u64, step_ms: u64) -> Result<Plan, String> {
-    let fake =
-        Fake::new(&description("")).ok_or("the library in place of NVIDIA's needs the C compiler `cc`")?;
-    let library = fake.library().parent().map(ToOwned::to_owned).ok_or("the library has no folder")?;
+pub(super) fn found(step_ms: u64) -> Result<Plan, Unplanned> {
+    let fake = Fake::build(&description("")).map_err(|why| match why {
+        NoFake::NoCompiler(why) => Unplanned::Missing(format!(
+            "the library in place of NVIDIA's needs the C compiler `cc`, which cannot be started: {why}"
+        )),
+        NoFake::Failed(why) => Unplanned::Failed(format!("the library in place of NVIDIA's: {why}")),
+    })?;
+    let library = fake.library().parent().map(ToOwned::to_owned);
+    let library = library.ok_or_else(|| Unplanned::Failed("the library has no folder".to_owned()))?;
     let kept = Kept { fake: Some(fake), ..Kept::default() };
     let nodes = Nodes::Found { library };
-    Ok(Plan { nodes, queues: "", ranks: RANKS, devices: 1, steps, step_ms, kept })
+    Ok(Plan { nodes, queues: "", ranks: RANKS, devices: 1, step_ms, kept })
 }
 
 /// The machine, with samples that are healthy and further lines.
@@ -73,18 +77,17 @@ pub(super) fn gpu_is_lost(scene: &mut Scene) -> Result<(), String> {
     let gpu = gpu_of(scene, 1)?;
     scene.inject(format!(
         "removed GPU {gpu}, which rank 1 holds: calls of NVIDIA's library for it fail with GPU_IS_LOST"
-    ));
+    ))?;
+    scene.at_end(2, Late::FewAgain);
     let fake = scene.kept.fake.as_ref().ok_or("there is no library")?;
     fake.describe(&description(&format!("gpu{gpu} lost\n")));
-    let line = scene.graded(Some(gpu), Grade::Broken)?;
+    let line = scene.graded(Some(gpu), Grade::Broken, "does not answer")?;
     scene.check(
         0,
         line.grade == Grade::Broken,
         format!("GPU {gpu} is graded {}: {}", line.grade, line.detail),
     );
-    check_moves(scene, gpu, 1)?;
-    check_steps(scene, 2);
-    Ok(())
+    check_moves(scene, gpu, 1)
 }
 
 /// Whether the gang starts again on other GPUs.
@@ -114,10 +117,11 @@ pub(super) fn xid_is_logged(scene: &mut Scene, action: Action) -> Result<(), Str
     if verdict.action != action {
         return Err(format!("the table says {} of Xid {number}, and not {action}", verdict.action));
     }
-    let pids = scene.pids()?;
     let address = address(gpu).ok_or_else(|| format!("GPU {gpu} has no address"))?;
     let line = format!("NVRM: Xid (PCI:{address}): {number}, pid=1, name=ring-allreduce, {}", verdict.detail);
-    scene.inject(format!("wrote to the kernel log: {line}"));
+    scene.inject(format!("wrote to the kernel log: {line}"))?;
+    let moves = matches!(action, Action::DrainNow | Action::Broken);
+    scene.at_end(if moves { 2 } else { 1 }, if moves { Late::FewAgain } else { Late::Stays });
     let log = OpenOptions::new().append(true).open(scene.daemon.kernel_log());
     log.and_then(|mut log| writeln!(log, "[  100.500000] {line}")).map_err(|e| e.to_string())?;
     let least = match action {
@@ -127,15 +131,20 @@ pub(super) fn xid_is_logged(scene: &mut Scene, action: Action) -> Result<(), Str
         Action::DrainNow => Grade::DrainNow,
         Action::Broken => Grade::Broken,
     };
-    let graded = scene.graded(Some(gpu), least)?;
-    scene.check(0, graded.grade == least, format!("GPU {gpu} is graded {}", graded.grade));
-    if matches!(action, Action::DrainNow | Action::Broken) {
+    // Other lines of the same GPU are no evidence of this Xid.
+    let evidence = format!("Xid {number}:");
+    let mut graded = scene.graded(Some(gpu), least, &evidence)?;
+    if moves {
         check_moves(scene, gpu, 1)?;
-        check_steps(scene, 2);
+    } else {
+        scene.go_on(EVERY)?;
+        graded = scene.line(Some(gpu), least, &evidence).ok_or("the evidence is gone")?;
+    }
+    let found = graded.evidence.iter().map(|seen| seen.what.as_str()).collect::<Vec<_>>().join("; ");
+    scene.check(0, graded.grade == least, format!("GPU {gpu} is graded {}: {found}", graded.grade));
+    if moves {
         return check_closed(scene, &graded, 3);
     }
-    scene.go_on(EVERY)?;
-    check_stays(scene, 1, &pids)?;
     if action == Action::DrainAfterJob { check_closed(scene, &graded, 2) } else { Ok(()) }
 }
 
@@ -145,13 +154,15 @@ fn check_closed(scene: &mut Scene, graded: &Line, number: usize) -> Result<(), S
     let mut whole = job(1, "true")?;
     whole.gangs.iter_mut().for_each(|gang| gang.needs.devices = GPUS);
     let whole = scene.daemon.submit(whole)?;
-    let waits = scene.daemon.job(whole).ok_or("the new job is not known")?;
+    let waits = scene.wait("a decision on the new job", || {
+        scene.daemon.job(whole).filter(|view| view.state != "pending" || !view.reason.is_empty())
+    })?;
     let why = scene.why(whole)?;
     scene.quote(format!("phalanx why {whole}"), Some(now_ms()), why);
     let hardware = hardware(&graded.node, graded.device);
     scene.note(format!("cleared {hardware}, as `phalanx health clear` does"));
     scene.daemon.ask(Verb::ClearHealth { node: graded.node.clone(), device: graded.device })?;
-    let ended = scene.until("the end of the new job", || {
+    let ended = scene.wait("the end of the new job", || {
         scene.daemon.job(whole).filter(|view| view.ending.is_some()).map(|view| view.state)
     })?;
     let found = format!("job {whole} was {}; after the clear it {ended}", waits.state);
@@ -168,9 +179,10 @@ fn address(gpu: u32) -> Option<String> {
 }
 
 /// A gang of two ranks with a node each, on a network that can be degraded.
-pub(super) fn networked(steps: u64, step_ms: u64) -> Result<Plan, String> {
+pub(super) fn networked(step_ms: u64) -> Result<Plan, Unplanned> {
     if !is_possible() {
-        return Err("network namespaces take root, `ip`, `tc` and `nsenter`".to_owned());
+        let why = "network namespaces take root, `ip`, `tc` and `nsenter`";
+        return Err(Unplanned::Missing(why.to_owned()));
     }
     let kept = Kept { network: Some(Network::build(3)?), ..Kept::default() };
     let cluster =
@@ -181,7 +193,6 @@ pub(super) fn networked(steps: u64, step_ms: u64) -> Result<Plan, String> {
         queues: "migration: {when: always}\n",
         ranks: 2,
         devices: 8,
-        steps,
         step_ms,
         kept,
     })
@@ -192,12 +203,14 @@ pub(super) fn link_degrades(scene: &mut Scene) -> Result<(), String> {
     let slots = gang.placement.map(|placement| placement.slots).unwrap_or_default();
     let [stays, leaves] = &slots[..] else { return Err("the gang has no two ranks".to_owned()) };
     let (stays, leaves) = (stays.node.clone(), leaves.node.clone());
-    scene.inject(format!("limited the link of node {leaves} to 20 Mbit/s"));
+    scene.inject(format!("limited the link of node {leaves} to 20 Mbit/s"))?;
+    scene.at_end(2, Late::FewAgain);
+    scene.at_end(3, Late::InAttempt(2));
     network(scene)?.degrade(&leaves)?;
     scene.note(format!("reported node {leaves} as drain_after_job"));
     scene.daemon.report(&leaves, Grade::DrainAfterJob, "its link is degraded")?;
-    scene.graded(None, Grade::DrainAfterJob)?;
-    let stopping = scene.event("stopping")?;
+    scene.graded(None, Grade::DrainAfterJob, "its link is degraded")?;
+    let stopping = scene.event("stopping", |_| true)?;
     let at_checkpoint = stopping.detail.contains("moves after a checkpoint");
     scene.check(0, at_checkpoint, stopping.detail);
     scene.runs_again(2)?;
@@ -205,19 +218,13 @@ pub(super) fn link_degrades(scene: &mut Scene) -> Result<(), String> {
     let holds = nodes.contains(&stays) && !nodes.contains(&leaves);
     let names: Vec<&str> = nodes.iter().map(NodeName::as_str).collect();
     scene.check(1, holds, format!("the gang was on {stays}, {leaves} and is on {}", names.join(", ")));
-    check_steps(scene, 2);
     scene.note(format!("cut the link of node {leaves}, and reported the node as broken"));
     network(scene)?.cut(&leaves)?;
     scene.daemon.report(&leaves, Grade::Broken, "its link is down")?;
-    scene.graded(None, Grade::Broken)?;
+    scene.graded(None, Grade::Broken, "its link is down")?;
     let before = scene.step();
-    scene.go_on(EVERY)?;
-    let (after, attempt) = (scene.step(), scene.gang()?.attempt);
-    scene.check(
-        3,
-        attempt == 2,
-        format!("attempt {attempt} completed steps {before} to {after} after the cut"),
-    );
+    scene.go_on(2 * EVERY)?;
+    scene.note(format!("saw steps {before} to {} after the cut", scene.step()));
     Ok(())
 }
 

@@ -1,15 +1,14 @@
 //! Faults of the machine that runs Phalanx: its disk is full, its daemon is killed.
 
 use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use phalanx_model::Job;
 
-use super::ranks::check_stays;
 use super::record::Basis;
-use super::scene::{EVERY, Scene};
+use super::scene::{EVERY, Late, Scene, Unplanned};
 use super::watch::now_ms;
 use crate::daemon::job;
 
@@ -19,13 +18,18 @@ pub(super) const FULL: Basis = Basis {
     emulated: "nothing",
 };
 
+/// The bit of `CAP_SYS_ADMIN` in the capabilities of a process.
+const MAY_MOUNT: u64 = 1 << 21;
+
 /// A small filesystem, while it lives.
 pub(super) struct Disk(tempfile::TempDir);
 
 impl Disk {
-    /// # Errors
-    /// Why it cannot be mounted.
-    pub(super) fn mount() -> Result<Self, String> {
+    pub(super) fn mount() -> Result<Self, Unplanned> {
+        if !may_mount() {
+            let why = "a small filesystem cannot be mounted, which takes root (CAP_SYS_ADMIN)";
+            return Err(Unplanned::Missing(why.to_owned()));
+        }
         let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", "size=16m", "tmpfs"]).arg(folder.path());
@@ -34,9 +38,12 @@ impl Disk {
             Ok(output) => {
                 let said = String::from_utf8_lossy(&output.stderr);
                 let said = said.lines().next().unwrap_or_default();
-                Err(format!("a small filesystem cannot be mounted, which takes root: {said}"))
+                Err(Unplanned::Failed(format!("a small filesystem cannot be mounted: {said}")))
             }
-            Err(e) => Err(format!("`mount` cannot be started: {e}")),
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                Err(Unplanned::Missing(format!("`mount` cannot be started: {e}")))
+            }
+            Err(e) => Err(Unplanned::Failed(format!("`mount` cannot be started: {e}"))),
         }
     }
 
@@ -44,28 +51,36 @@ impl Disk {
         self.0.path()
     }
 
-    fn filler(&self) -> PathBuf {
-        self.path().join("filler")
-    }
-
     /// Takes every byte that is left.
-    fn fill(&self) -> Result<(), String> {
-        let file = OpenOptions::new().append(true).create(true).open(self.filler());
+    fn fill(&self) -> Result<Filler, String> {
+        let filler = Filler(self.path().join("filler"));
+        let file = OpenOptions::new().append(true).create(true).open(&filler.0);
         let mut file = file.map_err(|e| e.to_string())?;
         for size in [1 << 16, 4096, 1] {
             while file.write_all(&vec![0; size]).is_ok() {}
         }
-        Ok(())
-    }
-
-    fn free(&self) -> Result<(), String> {
-        fs::remove_file(self.filler()).map_err(|e| e.to_string())
+        Ok(filler)
     }
 }
 
 impl Drop for Disk {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("-l").arg(self.path()).output();
+    }
+}
+
+fn may_mount() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & MAY_MOUNT != 0)
+}
+
+/// The file that fills a disk; the space is free again without it.
+struct Filler(PathBuf);
+
+impl Drop for Filler {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
     }
 }
 
@@ -80,17 +95,9 @@ fn large() -> Result<Job, String> {
 }
 
 pub(super) fn is_full(scene: &mut Scene) -> Result<(), String> {
-    let pids = scene.pids()?;
-    let disk = scene.kept.disk.take().ok_or("there is no small filesystem")?;
-    scene.inject("filled the filesystem of the state folder to the last byte");
-    let met = meet_full(scene, &disk);
-    scene.kept.disk = Some(disk);
-    met?;
-    check_stays(scene, 2, &pids)
-}
-
-fn meet_full(scene: &mut Scene, disk: &Disk) -> Result<(), String> {
-    disk.fill()?;
+    scene.inject("filled the filesystem of the state folder to the last byte")?;
+    scene.at_end(2, Late::Stays);
+    let filler = scene.kept.disk.as_ref().ok_or("there is no small filesystem")?.fill()?;
     match scene.daemon.submit(large()?) {
         Ok(job) => scene.check(0, false, format!("job {job} was accepted")),
         Err(why) => {
@@ -104,10 +111,10 @@ fn meet_full(scene: &mut Scene, disk: &Disk) -> Result<(), String> {
     scene.go_on(2 * EVERY)?;
     let (after, state) = (scene.step(), scene.view()?.state);
     scene.check(1, state == "running", format!("steps {before} to {after} were completed on the full disk"));
-    disk.free()?;
+    drop(filler);
     scene.note("freed the space");
     let next = scene.until("a new job is accepted", || scene.daemon.submit(large().ok()?).ok())?;
-    let ended = scene.until("the end of the new job", || {
+    let ended = scene.wait("the end of the new job", || {
         scene.daemon.job(next).filter(|view| view.ending.is_some()).map(|view| view.state)
     })?;
     scene.check(3, ended == "succeeded", format!("job {next} was accepted, and {ended}"));
@@ -115,27 +122,21 @@ fn meet_full(scene: &mut Scene, disk: &Disk) -> Result<(), String> {
 }
 
 pub(super) fn daemon_is_killed(scene: &mut Scene) -> Result<(), String> {
-    let pids = scene.pids()?;
-    scene.inject("sent SIGKILL to the daemon");
+    scene.inject("sent SIGKILL to the daemon")?;
+    scene.at_end(1, Late::Stays);
+    scene.at_end(2, Late::NoneAgain);
     scene.daemon.kill()?;
     let before = scene.step();
     scene.go_on(2 * EVERY)?;
-    let (after, alive) =
-        (scene.step(), pids.iter().filter(|pid| Path::new(&format!("/proc/{pid}")).exists()).count());
-    let found = format!(
-        "{alive} of {} ranks live; steps {before} to {after} were completed without a daemon",
-        pids.len()
-    );
-    scene.check(0, alive == pids.len(), found);
+    let (after, alive, ranks) = (scene.step(), scene.alive(), scene.ranks);
+    let found =
+        format!("{alive} of {ranks} ranks live; steps {before} to {after} were completed without a daemon");
+    scene.check(0, alive == ranks, found);
     scene.note("started the daemon again on the same state folder");
     scene.daemon.up()?;
     let at = now_ms();
     scene.noticed(at);
     let view = scene.view()?;
     scene.quote(format!("phalanx get {} -o json", scene.job), Some(at), format!("state {}", view.state));
-    check_stays(scene, 1, &pids)?;
-    scene.go_on(EVERY)?;
-    let again = scene.steps_again();
-    scene.check(2, again == 0, format!("{again} steps were done again"));
-    Ok(())
+    scene.go_on(EVERY)
 }

@@ -27,6 +27,9 @@ mod watch;
 #[path = "../../../crates/discover/tests/common/fake.rs"]
 mod fake;
 
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -35,8 +38,8 @@ use std::time::Instant;
 use catalogue::{FAULTS, Fault};
 use interrupt::is_over;
 use phases::phases;
-use record::{Phases, Record, Report, Steps, Verdict, time};
-use scene::{Scene, Seen, Tools};
+use record::{Notice, Phases, Record, Report, Steps, Verdict, time};
+use scene::{Scene, Seen, Tools, Unplanned};
 use watch::now_ms;
 
 use crate::daemon::{beside, left};
@@ -139,6 +142,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         return Err(left.join("; "));
     }
     match report.count(Verdict::Failed) {
+        0 if report.is_empty() => Err("no fault was injected: the machine lacks what they need".to_owned()),
         0 => Ok(()),
         failed => Err(format!("{failed} of {} faults failed", report.faults.len())),
     }
@@ -167,7 +171,7 @@ fn drill(tools: &Tools, faults: &[&Fault]) -> Vec<Record> {
         for _ in 0..LANES.min(faults.len()) {
             threads.spawn(|| {
                 while let Some(at) = order.get(next.fetch_add(1, Ordering::SeqCst)).filter(|_| !is_over()) {
-                    let record = one(tools, faults[*at]);
+                    let record = one_or_panic(tools, faults[*at]);
                     eprintln!("{:<20} {:<11} {}", record.id, record.verdict.word(), span(record.took_ms));
                     done.lock().unwrap_or_else(PoisonError::into_inner).push((*at, record));
                 }
@@ -179,10 +183,25 @@ fn drill(tools: &Tools, faults: &[&Fault]) -> Vec<Record> {
     done.into_iter().map(|(_, record)| record).collect()
 }
 
-/// One fault, from the start of its daemon to the end of its job.
-fn one(tools: &Tools, fault: &Fault) -> Record {
+/// One fault; a panic is a failure of this fault alone.
+fn one_or_panic(tools: &Tools, fault: &Fault) -> Record {
     let began = Instant::now();
-    let mut record = Record {
+    let has_job = Cell::new(false);
+    let record = catch_unwind(AssertUnwindSafe(|| one(tools, fault, &has_job))).unwrap_or_else(|panic| {
+        let why = Some(format!("the drill panicked: {}", message(&*panic)));
+        Record { verdict: Verdict::Failed, why, took_ms: millis(began), ..blank(fault) }
+    });
+    Record { has_job: has_job.get(), ..record }
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
+
+/// Of a fault that was not tried.
+fn blank(fault: &Fault) -> Record {
+    Record {
         id: fault.id,
         title: fault.title,
         basis: fault.basis,
@@ -196,21 +215,31 @@ fn one(tools: &Tools, fault: &Fault) -> Record {
         fault_ms: None,
         phases: Phases::default(),
         steps: Steps::default(),
+        has_job: false,
         result: None,
         placed: Default::default(),
         samples: Vec::new(),
         took_ms: 0,
-    };
+    }
+}
+
+/// One fault, from the start of its daemon to the end of its job.
+fn one(tools: &Tools, fault: &Fault, has_job: &Cell<bool>) -> Record {
+    let began = Instant::now();
+    let mut record = Record { verdict: Verdict::Failed, ..blank(fault) };
     let plan = match (fault.plan)() {
         Ok(plan) => plan,
-        Err(why) => return Record { why: Some(why), ..record },
+        Err(Unplanned::Missing(why)) => {
+            return Record { verdict: Verdict::PassedOver, why: Some(why), ..record };
+        }
+        Err(Unplanned::Failed(why)) => return Record { why: Some(why), ..record },
     };
-    record.verdict = Verdict::Failed;
     let mut scene = match Scene::start(tools, plan, fault.expects) {
         Ok(scene) => scene,
         Err(why) => return Record { why: Some(why), took_ms: millis(began), ..record },
     };
-    let injected = (fault.inject)(&mut scene);
+    has_job.set(true);
+    let injected = scene.begin().and_then(|()| (fault.inject)(&mut scene));
     // Whatever became of the fault, the job is to finish.
     let ended = scene.finish();
     let ended = injected.and(ended);
@@ -268,14 +297,20 @@ fn table(report: &Report) -> Table {
         vec![
             fault.id.to_owned(),
             fault.verdict.word().to_owned(),
-            of(noticed_ms),
+            if fault.notice == Notice::Drill && noticed_ms.is_some() {
+                "by the drill".to_owned()
+            } else {
+                of(noticed_ms)
+            },
             of(stopped_ms),
             of(running_ms),
             of(first_step_ms),
-            if skipped { String::new() } else { fault.steps.again.to_string() },
+            if fault.fault_ms.is_none() { String::new() } else { fault.steps.again.to_string() },
             fault.steps.pause_ms.map_or_else(String::new, span),
             if skipped {
                 "not started"
+            } else if !fault.has_job {
+                "not run"
             } else if fault.result.is_some() {
                 "correct"
             } else {

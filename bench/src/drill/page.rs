@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use jiff::Timestamp;
 
-use super::record::{Basis, Check, Phases, Record, Report, Verdict, time};
+use super::record::{Basis, Check, Notice, Phases, Record, Report, Verdict, time};
 use super::strip::strip;
 use crate::tables::escaped;
 
@@ -37,7 +37,11 @@ fn head(report: &Report) -> String {
     let count = |verdict| report.count(verdict);
     let (passed, failed, skipped) =
         (count(Verdict::Passed), count(Verdict::Failed), count(Verdict::PassedOver));
-    let (badge, word) = if failed == 0 { ("passed", "passed") } else { ("failed", "failed") };
+    let (badge, word) = match failed {
+        0 if report.is_empty() => ("passed_over", "nothing tried"),
+        0 => ("passed", "passed"),
+        _ => ("failed", "failed"),
+    };
     let slowest = report.faults.iter().filter_map(|fault| fault.phases.first_step_ms).max();
     let slowest = slowest.map_or_else(|| "–".to_owned(), time);
     let again: u64 = report.faults.iter().map(|fault| fault.steps.again).sum();
@@ -74,7 +78,7 @@ fn overview(report: &Report) -> String {
     for fault in &report.faults {
         let Phases { noticed_ms, stopped_ms, running_ms, first_step_ms, .. } = fault.phases;
         let of = |ms: Option<i64>| ms.map_or_else(|| "–".to_owned(), time);
-        let is_tried = fault.verdict != Verdict::PassedOver;
+        let is_tried = fault.fault_ms.is_some();
         let goes_on = if is_tried { "runs on" } else { "–" };
         _ = writeln!(
             html,
@@ -82,7 +86,11 @@ fn overview(report: &Report) -> String {
             fault.id,
             escaped(fault.title),
             badge(fault.verdict),
-            of(noticed_ms),
+            if fault.notice == Notice::Drill && is_tried {
+                "by the drill".to_owned()
+            } else {
+                of(noticed_ms)
+            },
             of(stopped_ms),
             of(running_ms),
             first_step_ms.map_or_else(|| goes_on.to_owned(), time),
@@ -127,7 +135,7 @@ fn section(fault: &Record) -> String {
 /// What was done and what came of it, in sentences.
 fn story(fault: &Record) -> String {
     let steps = fault.steps;
-    let mut text = format!("At step {} of {} the drill {}.", steps.at_fault, steps.total, fault.injected);
+    let mut text = format!("After step {} the drill {}.", steps.at_fault, fault.injected);
     if let Some(noticed) = fault.phases.noticed_ms {
         _ = write!(text, " {} {}.", fault.notice.sentence(), time(noticed));
     }
@@ -162,7 +170,7 @@ fn picture(fault: &Record) -> String {
         fault.phases;
     let mut caption = String::new();
     for (label, at) in [
-        ("noticed", noticed_ms),
+        (fault.notice.word(), noticed_ms),
         ("stopping", stopping_ms),
         ("stopped", stopped_ms),
         ("placed", placed_ms),
@@ -225,7 +233,12 @@ fn more(fault: &Record) -> String {
     }
     html += "<details><summary>What the drill did, and where the ranks ran</summary>\n<dl class=log>\n";
     for note in &fault.done {
-        _ = writeln!(html, "<dt>{}</dt><dd>{}</dd>", time(note.at_ms), escaped(&note.what));
+        _ = writeln!(
+            html,
+            "<dt>{}</dt><dd>{}</dd>",
+            note.at_ms.map(time).unwrap_or_default(),
+            escaped(&note.what)
+        );
     }
     let [before, after] = &fault.placed;
     for (label, places) in [("before", before), ("at the end", after)] {

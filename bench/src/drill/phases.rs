@@ -12,7 +12,7 @@ pub(super) fn phases(seen: &Seen) -> Phases {
     let Some(fault) = seen.fault_ms else { return Phases::default() };
     let after = |at: u64| i64::try_from(at).unwrap_or(i64::MAX) - i64::try_from(fault).unwrap_or(i64::MAX);
     let stop = seen.events.iter().position(|event| event.what == "stopping" || event.what == "preempted");
-    // Of a gang that was not stopped these are from before the fault.
+    // A gang that was not stopped has no further phases.
     let later = stop.and_then(|at| seen.events.get(at..)).unwrap_or_default();
     let first = |what: &str| later.iter().find(|event| event.what == what);
     let at = |event: Option<&EventView>| event.map(|event| after(event.at.0));

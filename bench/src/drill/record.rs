@@ -25,6 +25,7 @@ impl Report {
         let (failed, skipped) = (self.count(Verdict::Failed), self.count(Verdict::PassedOver));
         let tried = self.faults.len() - skipped;
         let jobs = match self.jobs() {
+            (_, 0) => "No gang job ran".to_owned(),
             (done, all) if done == all => {
                 format!("{} finished with the correct result", all_of(all, "gang job"))
             }
@@ -32,7 +33,7 @@ impl Report {
         };
         let faults = match failed {
             0 => format!("and Phalanx met every expectation in {}", all_of(tried, "fault").to_lowercase()),
-            failed => format!("and Phalanx missed expectations in {failed} of {tried} faults"),
+            failed => format!("and {failed} of {tried} faults failed"),
         };
         let skipped = match skipped {
             0 => String::new(),
@@ -47,9 +48,14 @@ impl Report {
 
     /// Jobs that finished correctly, and all jobs.
     fn jobs(&self) -> (usize, usize) {
-        let tried = || self.faults.iter().filter(|fault| fault.verdict != Verdict::PassedOver);
-        let done = tried().filter(|fault| fault.result.is_some());
-        (done.count(), tried().count())
+        let ran = || self.faults.iter().filter(|fault| fault.has_job);
+        let done = ran().filter(|fault| fault.result.is_some());
+        (done.count(), ran().count())
+    }
+
+    /// Whether the machine lacks what every fault needs.
+    pub(super) fn is_empty(&self) -> bool {
+        self.count(Verdict::PassedOver) == self.faults.len()
     }
 }
 
@@ -63,7 +69,7 @@ fn all_of(count: usize, noun: &str) -> String {
 pub(super) enum Verdict {
     Passed,
     Failed,
-    /// The fault cannot be injected here.
+    /// The machine lacks what the fault needs.
     PassedOver,
 }
 
@@ -101,6 +107,8 @@ pub(super) struct Record {
     pub(super) fault_ms: Option<u64>,
     pub(super) phases: Phases,
     pub(super) steps: Steps,
+    /// Whether a job was submitted.
+    pub(super) has_job: bool,
     /// The result that the job printed, if it is correct.
     pub(super) result: Option<String>,
     /// Nodes and GPUs of the ranks before the fault and at the end.
@@ -117,6 +125,8 @@ pub(super) enum Notice {
     Reports,
     /// A daemon that was started again answers.
     Answers,
+    /// Phalanx cannot notice the fault itself: the drill reports it.
+    Drill,
 }
 
 impl Notice {
@@ -125,6 +135,15 @@ impl Notice {
         match self {
             Self::Reports => "not noticed yet",
             Self::Answers => "no daemon",
+            Self::Drill => "not reported yet",
+        }
+    }
+
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Reports => "noticed",
+            Self::Answers => "answered",
+            Self::Drill => "reported by the drill",
         }
     }
 
@@ -132,6 +151,7 @@ impl Notice {
         match self {
             Self::Reports => "Phalanx noticed after",
             Self::Answers => "The new daemon answered after",
+            Self::Drill => "The drill reported it to Phalanx after",
         }
     }
 }
@@ -154,8 +174,8 @@ pub(super) struct Check {
 /// Something that the drill did.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Note {
-    /// Milliseconds after the fault; negative before it.
-    pub(super) at_ms: i64,
+    /// Milliseconds after the fault; negative before it. `None` if no fault was injected.
+    pub(super) at_ms: Option<i64>,
     pub(super) what: String,
 }
 
@@ -164,7 +184,7 @@ pub(super) struct Note {
 pub(super) struct Quote {
     /// The command that prints it.
     pub(super) from: String,
-    /// Milliseconds after the fault, if the command gives a time.
+    /// Milliseconds after the fault, if one was injected and the command gives a time.
     pub(super) at_ms: Option<i64>,
     pub(super) text: String,
 }
@@ -188,10 +208,11 @@ pub(super) struct Phases {
 
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Steps {
-    pub(super) total: u64,
+    /// By the result that the job printed.
+    pub(super) total: Option<u64>,
     /// The last step that was completed when the fault was injected.
     pub(super) at_fault: u64,
-    /// The checkpoint from which a restarted gang went on.
+    /// The checkpoint from which a restarted gang went on, by the result that the job printed.
     pub(super) resumed_from: Option<u64>,
     /// Completed steps that were lost, and done again.
     pub(super) again: u64,

@@ -26,7 +26,7 @@ pub(super) struct Segment {
 /// Times that a picture shows, in milliseconds from the fault.
 fn window(fault: &Record) -> [i64; 2] {
     let Phases { noticed_ms, first_step_ms, ended_ms, .. } = fault.phases;
-    let last_note = fault.done.last().map(|note| note.at_ms).filter(|_| first_step_ms.is_none());
+    let last_note = fault.done.last().and_then(|note| note.at_ms).filter(|_| first_step_ms.is_none());
     let end = [noticed_ms, first_step_ms, last_note].into_iter().flatten().max().unwrap_or_default();
     let end = (end + end / 3).max(400);
     let end = ended_ms.map_or(end, |ended| end.min(ended.max(400)));

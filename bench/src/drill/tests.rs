@@ -4,7 +4,9 @@ use phalanx_health::{Action, xid};
 
 use super::catalogue::FAULTS;
 use super::hardware::xid_of;
-use super::record::{Basis, Check, Notice, Phases, Quote, Record, Report, Sample, Steps, Verdict, time};
+use super::record::{
+    Basis, Check, Note, Notice, Phases, Quote, Record, Report, Sample, Steps, Verdict, time,
+};
 use super::strip::{Segment, segments};
 use super::{Settings, page};
 
@@ -39,8 +41,15 @@ fn record() -> Record {
             first_step_ms: Some(200),
             ended_ms: Some(9_000),
         },
-        steps: Steps { total: 100, at_fault: 25, resumed_from: Some(20), again: 5, pause_ms: Some(205) },
-        result: Some("100 of 100 steps".to_owned()),
+        steps: Steps {
+            total: Some(100),
+            at_fault: 25,
+            resumed_from: Some(20),
+            again: 5,
+            pause_ms: Some(205),
+        },
+        has_job: true,
+        result: Some("100 steps".to_owned()),
         placed: Default::default(),
         samples: vec![at(0, 1, 25), at(200, 2, 21), at(230, 2, 22)],
         took_ms: 9_500,
@@ -101,19 +110,42 @@ fn a_page_needs_nothing_else_and_quotes_as_text() {
 
 #[test]
 fn a_summary_counts_jobs_and_faults() {
-    let skipped = Record { verdict: Verdict::PassedOver, result: None, ..record() };
+    let skipped =
+        || Record { verdict: Verdict::PassedOver, has_job: false, result: None, fault_ms: None, ..record() };
     let two = report(vec![record(), record()]).summary();
     assert!(two.starts_with("All 2 gang jobs ") && two.ends_with(" in all 2 faults."), "{two}");
     let failed = Record { verdict: Verdict::Failed, result: None, ..record() };
     assert_eq!(
-        report(vec![record(), skipped]).summary(),
+        report(vec![record(), skipped()]).summary(),
         "The gang job finished with the correct result, and Phalanx met every expectation in the fault. One fault was \
          passed over."
     );
     assert_eq!(
         report(vec![record(), failed]).summary(),
-        "1 of 2 gang jobs finished with the correct result, and Phalanx missed expectations in 1 of 2 faults."
+        "1 of 2 gang jobs finished with the correct result, and 1 of 2 faults failed."
     );
+    let none = report(vec![skipped()]);
+    assert_eq!(none.summary(), "No fault was injected. One fault was passed over.");
+    assert!(
+        none.is_empty() && page::page(&none).contains("<span class=\"badge passed_over\">nothing tried<")
+    );
+    let early = Record { verdict: Verdict::Failed, has_job: false, result: None, ..record() };
+    assert_eq!(report(vec![early]).summary(), "No gang job ran, and 1 of 1 faults failed.");
+}
+
+#[test]
+fn nothing_of_a_fault_that_was_not_injected_has_a_time() {
+    let note = Note { at_ms: None, what: "started a gang".to_owned() };
+    let early = Record {
+        verdict: Verdict::Failed,
+        fault_ms: None,
+        phases: Phases::default(),
+        done: vec![note],
+        noticed: Vec::new(),
+        ..record()
+    };
+    let page = page::page(&report(vec![early]));
+    assert!(page.contains("<dt></dt><dd>started a gang</dd>") && !page.contains("<svg"), "{page}");
 }
 
 #[test]

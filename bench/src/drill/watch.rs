@@ -70,13 +70,15 @@ fn watch(samples: &Mutex<Vec<Sample>>, is_over: &AtomicBool, paths: &Paths, job:
     let mut last = None;
     while !is_over.load(Ordering::SeqCst) {
         let folder = |attempt| paths.attempt(job.gang(0), attempt);
-        if folder(attempt + 1).exists() {
-            attempt += 1;
-        }
+        // The last step of an attempt is read once the next attempt has begun.
+        let is_last = folder(attempt + 1).exists();
         let read = step(&folder(attempt).join("progress.0"));
         if let Some((at_ms, step)) = read.filter(|(_, step)| last != Some((attempt, *step))) {
             last = Some((attempt, step));
             samples.lock().unwrap_or_else(PoisonError::into_inner).push(Sample { at_ms, attempt, step });
+        }
+        if is_last {
+            attempt += 1;
         }
         std::thread::sleep(POLL);
     }
