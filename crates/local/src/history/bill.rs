@@ -83,7 +83,8 @@ impl History {
         let mut lines: Vec<BillLine> = lines
             .into_iter()
             .map(|(of, sum)| sum.line(of))
-            .filter(|line| !line.device_us.is_empty())
+            // Time that moved to hours at another price may be nothing in sum, and cost something.
+            .filter(|line| !line.device_us.is_empty() || line.cost_micro != 0 || line.list_cost_micro != 0)
             .collect();
         if let Some(job) = ask.by.iter().position(|by| *by == BillBy::Job) {
             lines
@@ -184,4 +185,27 @@ pub(super) fn prune(transaction: &Transaction<'_>, now: Timestamp, rows_max: i64
 /// `7` of `7 llama`.
 fn number(job: &str) -> Option<u64> {
     job.split(' ').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_whose_time_is_nothing_in_sum_still_has_its_cost() {
+        let dir = tempfile::tempdir().unwrap();
+        let history = History::open(&dir.path().join("history.db")).unwrap();
+        // An hour of work moved from a cheap hour to a dear one.
+        for (hour, price, us) in [(1, 1_000_000, -3_600_000_000_i64), (2, 3_000_000, 3_600_000_000)] {
+            let sql = "INSERT INTO account
+                VALUES (?, 'running', 'default', 7, 'ada', 1, 'a', 'H100', 0, ?2, ?, ?2, '')";
+            history.connection.execute(sql, [hour, price, us]).unwrap();
+        }
+        let ask = BillAsk { by: vec![BillBy::User], ..BillAsk::default() };
+        let lines = history.bill(None, &ask).unwrap().lines;
+        assert_eq!(
+            lines.iter().map(|line| (line.total_us(), line.cost_micro)).collect::<Vec<_>>(),
+            [(0, 2_000_000)]
+        );
+    }
 }
