@@ -6,10 +6,10 @@ use phalanx_account::advice::What;
 use phalanx_local::protocol::{
     AdviceView, AdviseAsk, Answer, BillAsk, BillBy, BillView, JobRef, QueueView, Verb,
 };
-use phalanx_model::{Budget, Job, JobId, Period, Queue, QueueName};
+use phalanx_model::{Budget, FailureClass, Job, JobId, JobUpdate, Period, Queue, QueueName};
 
 use crate::story::settings;
-use crate::support::{Bench, NOBODY, gang, is_root, refused, shell, until};
+use crate::support::{Bench, NOBODY, gang, is_root, refused, retry, shell, until};
 
 const PRICED: &str = "nodes:
 - {name: n1, devices: {count: 8, model: Test GPU}, price: 3600}
@@ -95,12 +95,18 @@ fn a_spent_budget_holds_what_is_pending_until_it_is_larger() {
         until("the hold", || bench.get(job).reason == "Held");
         let view = bench.get(job);
         assert_eq!((view.state.as_str(), view.reason.as_str()), ("pending", "Held"), "{view:#?}");
-        assert!(view.detail.contains("held by the budget of queue vision ("), "{view:#?}");
-        assert!(view.detail.contains(" of 0 spent this month") && view.detail.contains("; renews 20"));
+        assert!(view.detail.contains("held by the budget of queue vision; it renews 20"), "{view:#?}");
         let why = refused(bench.ask(Verb::Release { job: JobRef::Id(job) }));
         assert!(why.message.contains("budget of queue vision"), "{why:?}");
     }
     assert_eq!(bench.get(runs).state, "running", "what runs goes on");
+    // A hold of a user gives way to that of the budget, and not the other way round.
+    let held = bench.get(held_by_user).detail;
+    assert!(!held.contains("budget"), "{held}");
+    let done = bench.done(Verb::Release { job: JobRef::Id(held_by_user) });
+    assert!(done.contains("now waits for the budget of queue vision"), "{done}");
+    assert!(bench.get(held_by_user).detail.contains("held by the budget of queue vision"));
+    bench.done(Verb::Hold { job: JobRef::Id(held_by_user) });
     let budgets = |bench: &Bench| notices(bench).iter().filter(|event| *event == "budget").count();
     until("a notice", || budgets(&bench) == 1);
     assert!(bench.warnings().iter().any(|warning| warning.contains("budget of queue vision")));
@@ -110,9 +116,13 @@ fn a_spent_budget_holds_what_is_pending_until_it_is_larger() {
     // The hold and what was said of it stay over a restart.
     bench.kill();
     bench.up();
+    let at_once = bench.submit(on_gpus("train", 1, "true"));
+    assert_eq!(bench.get(at_once).reason, "Held", "the budget is known before the daemon serves");
     until("the hold", || bench.get(before).reason == "Held");
     apply(&bench, 0, true);
     assert_eq!(budgets(&bench), 1, "it is said once");
+    let holds = bench.get(before).events.into_iter().filter(|event| event.what == "held").count();
+    assert_eq!(holds, 1, "its hold began once");
 
     apply(&bench, 1_000_000_000_000, true);
     bench.await_state(after, "succeeded");
@@ -121,6 +131,40 @@ fn a_spent_budget_holds_what_is_pending_until_it_is_larger() {
     apply(&bench, 0, false);
     let more = bench.submit(on_gpus("train", 1, "true"));
     assert_eq!(bench.ended(more).state, "succeeded", "it only warns");
+}
+
+#[test]
+fn a_spent_budget_holds_what_runs_once_it_stops() {
+    let bench = Bench::up_with(PRICED);
+    apply(&bench, 1_000_000_000_000, true);
+    let tries = bench.path("tries");
+    let mut fails = on_gpus(
+        "train",
+        1,
+        &format!("echo >> {0}; while [ ! -e {0}.fail ]; do sleep 0.05; done; exit 3", tries.display()),
+    );
+    fails.policy.retry = retry(20, &[FailureClass::UserCode]);
+    let (fails, requeued) = (bench.submit(fails), bench.submit(on_gpus("train", 1, "exec sleep 1000")));
+    let moved = bench.submit(on_gpus("speech", 8, "true"));
+    for job in [fails, requeued] {
+        bench.await_state(job, "running");
+    }
+    apply(&bench, 0, true);
+    assert_eq!([fails, requeued].map(|job| bench.get(job).state), ["running", "running"]);
+    let update = JobUpdate { queue: Some(QueueName::new("train").unwrap()), ..JobUpdate::default() };
+    bench.done(Verb::Update { job: JobRef::Id(moved), update });
+    assert!(bench.get(moved).detail.contains("held by the budget of queue vision"));
+    std::fs::write(tries.with_extension("fail"), "").unwrap();
+    bench.done(Verb::Requeue { job: JobRef::Id(requeued), hold: false });
+    for job in [fails, requeued] {
+        until("the hold", || bench.get(job).state == "pending" && bench.get(job).reason == "Held");
+    }
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    assert_eq!(bench.get(fails).reason, "Held");
+    assert_eq!(std::fs::read_to_string(&tries).unwrap().lines().count(), 1, "it does not start again");
+    let update = JobUpdate { queue: Some(QueueName::new("speech").unwrap()), ..JobUpdate::default() };
+    bench.done(Verb::Update { job: JobRef::Id(moved), update });
+    assert_eq!(bench.ended(moved).state, "succeeded", "the budget of another queue does not hold it");
 }
 
 fn advice(answers: &[Answer]) -> AdviceView {

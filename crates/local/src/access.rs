@@ -1,6 +1,6 @@
 //! Who may use which queue, class and priority, where one daemon serves several users.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use phalanx_model::{Access, Class, Input, Job, Queue, QueueName, Settings};
@@ -66,15 +66,17 @@ impl Policy {
     /// The budgets of queues, those of outer queues first.
     pub(crate) fn budgets(&self) -> Vec<OfQueue> {
         let shares = self.shares();
-        let with = shares.queues.values().filter_map(|queue| Some((queue, queue.budget?)));
-        let below = |name: &QueueName| {
-            let is_below = |queue: &&Queue| shares.path(&queue.name).any(|above| above.name == *name);
-            shares.queues.values().filter(is_below).map(|queue| queue.name.clone()).collect()
+        let mut below: BTreeMap<&QueueName, BTreeSet<QueueName>> = BTreeMap::new();
+        for name in shares.queues.keys() {
+            for above in shares.path(name).filter(|above| above.budget.is_some()) {
+                below.entry(&above.name).or_default().insert(name.clone());
+            }
+        }
+        let of = |(name, queues): (&QueueName, BTreeSet<QueueName>)| {
+            Some(OfQueue { queue: name.clone(), budget: shares.queues.get(name)?.budget?, queues })
         };
-        let mut budgets: Vec<OfQueue> = with
-            .map(|(queue, budget)| OfQueue { queue: queue.name.clone(), budget, queues: below(&queue.name) })
-            .collect();
-        budgets.sort_by_key(|of| shares.path(&of.queue).count());
+        let mut budgets: Vec<OfQueue> = below.into_iter().filter_map(of).collect();
+        budgets.sort_by_cached_key(|of| shares.path(&of.queue).count());
         budgets
     }
 

@@ -1,15 +1,14 @@
 //! Budgets of queues: what their jobs cost in a period, by the account.
 //!
 //! Once a minute the spent amounts are read from the history. From the warning level on, and once more when the amount is
-//! spent, owners of jobs are notified. A budget that holds puts a hold on pending jobs, as an operator would: the engine
-//! starts none of their gangs, running gangs go on, and the next period releases the jobs.
+//! spent, owners of jobs are notified. A budget that holds puts a hold on every unfinished job of its queues, as an
+//! operator would: running gangs go on, the engine starts none again, and the next period releases the jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use phalanx_account::HOUR_MS;
-use phalanx_model::{Budget, Input, Job, JobId, Phase, QueueName, Timestamp};
-use phalanx_shell::Engine;
+use phalanx_model::{Budget, Input, Job, JobId, QueueName, Timestamp};
+use phalanx_shell::{Engine, PumpError};
 use phalanx_spec::quantity::format_micro;
 use tracing::{info, warn};
 
@@ -22,6 +21,8 @@ use crate::protocol::{BudgetView, EventView, QueueView};
 const HELD_BY: &str = "the budget of queue ";
 /// The event of notices.
 const EVENT: &str = "budget";
+/// Jobs that are held or released in one step of the engine.
+const CHUNK: usize = 1_000;
 
 /// The budgets, as of the last look.
 #[derive(Debug, Default)]
@@ -29,6 +30,8 @@ pub(crate) struct Budgets {
     state: Mutex<State>,
     /// One look at a time.
     looking: Mutex<()>,
+    /// Whoever changes holds of jobs keeps this from the look at the job until the engine has the change.
+    holds: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -46,8 +49,21 @@ struct Spent {
     begins_at: Timestamp,
     renews_at: Timestamp,
     spent_micro: u64,
-    /// The holder of a job, as the reason of the job names it. The text changes with each percent, not with each look.
+    /// The holder of a job, as the reason of the job names it. It is the same throughout a period.
     text: String,
+}
+
+/// A change of the hold of a job by a budget.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Turn {
+    Hold {
+        by: String,
+    },
+    /// The budget of another period or queue holds the job from now on.
+    HoldOn {
+        by: String,
+    },
+    Release,
 }
 
 /// How much of a budget is spent.
@@ -87,29 +103,22 @@ pub(crate) struct OfQueue {
 }
 
 impl Spent {
-    /// `before` is the state at the last look.
-    fn new(of: &OfQueue, spent_micro: u64, now: Timestamp, before: Option<&Self>) -> Self {
+    fn new(of: &OfQueue, spent_micro: u64, now: Timestamp) -> Self {
         let budget = of.budget;
         let (begins_at, renews_at) = budget.per.around(now);
-        let same = before.filter(|before| {
-            (before.budget, before.begins_at) == (budget, begins_at)
-                && before.percent() == percent(&budget, spent_micro)
-        });
-        let text = same.map_or_else(
-            || {
-                format!(
-                    "{HELD_BY}{} ({} of {} spent this {}, {} %; renews {})",
-                    of.queue,
-                    money(spent_micro),
-                    money(budget.amount_micro),
-                    budget.per.word(),
-                    percent(&budget, spent_micro),
-                    date(renews_at)
-                )
-            },
-            |same| same.text.clone(),
-        );
+        let text = format!("{HELD_BY}{}; it renews {}", of.queue, date(renews_at));
         Self { budget, begins_at, renews_at, spent_micro, text }
+    }
+
+    /// `100 % of the budget of queue vision; it renews 2026-12-01T00:00Z`: all users may read it.
+    fn share(&self) -> String {
+        format!("{} % of {}", self.percent(), self.text)
+    }
+
+    /// The notice to the owners of its jobs.
+    fn notice(&self) -> String {
+        let (spent, amount) = (money(self.spent_micro), money(self.budget.amount_micro));
+        format!("{} ({spent} of {amount} spent this {})", self.share(), self.budget.per.word())
     }
 
     fn percent(&self) -> u64 {
@@ -170,8 +179,25 @@ impl Budgets {
         let state = self.state();
         let is_spent = |spent: &&Spent| Level::of(&spent.budget, spent.spent_micro) == Some(Level::Spent);
         let spent = state.by_queue.values().filter(is_spent);
-        spent.map(|spent| spent.text.clone()).collect()
+        spent.map(|spent| format!("jobs have spent {}", spent.share())).collect()
     }
+
+    /// Keeps the holds of jobs as they are, for one who looks at them and then changes them.
+    pub(crate) fn keep_holds(&self) -> MutexGuard<'_, ()> {
+        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The text of the budget that holds the jobs of each queue.
+    fn holding(&self) -> BTreeMap<QueueName, String> {
+        let state = self.state();
+        let text = |name: &QueueName| state.by_queue.get(name).map(|spent| spent.text.clone());
+        state.holding.iter().filter_map(|(queue, by)| Some((queue.clone(), text(by)?))).collect()
+    }
+}
+
+/// Whether a budget holds the job, and not a user.
+pub(crate) fn is_holder(held_by: Option<&str>) -> bool {
+    held_by.is_some_and(|by| by.starts_with(HELD_BY))
 }
 
 /// Reads the costs of queues, warns, holds and releases. `false`: the engine has stopped.
@@ -184,36 +210,57 @@ pub(crate) fn look(daemon: &Daemon) -> bool {
         return true;
     }
     warn_users(daemon, &budgets, now);
-    let holding: BTreeMap<QueueName, String> = {
-        let state = daemon.budgets.state();
-        let text = |name: &QueueName| state.by_queue.get(name).map(|spent| spent.text.clone());
-        state.holding.iter().filter_map(|(queue, by)| Some((queue.clone(), text(by)?))).collect()
-    };
-    let Ok(holds) = daemon.engine.look(move |engine| holds(engine, &holding)) else { return false };
-    for (job, by) in &holds {
-        let (what, detail) = match by {
-            Some(by) => ("held", format!("by {by}")),
-            None => ("released", "its budget is not spent any more".to_owned()),
+    settle(daemon)
+}
+
+/// Holds and releases jobs by what was spent at the last look. `false`: the engine has stopped.
+pub(crate) fn settle(daemon: &Daemon) -> bool {
+    let mut after = None;
+    loop {
+        // No user changes a hold between the look at the jobs and the step of the engine.
+        let _holds = daemon.budgets.keep_holds();
+        let holding = daemon.budgets.holding();
+        let Ok(turns) = daemon.engine.look(move |engine| turns(engine, &holding, after)) else {
+            return false;
         };
-        info!(%job, detail, "a job is {what}");
-        let view = EventView { at: now, what: what.to_owned(), detail, record: None };
-        daemon.recorder.event(*job, view);
+        let Some((last, _)) = turns.last() else { return true };
+        after = Some(*last);
+        match daemon.engine.request(turns.iter().map(fact).collect(), |_, _| ()) {
+            Ok(()) => turns.iter().for_each(|(job, turn)| said(daemon, *job, turn)),
+            Err(PumpError::Stopped) => return false,
+            Err(error) => {
+                warn!(%error, "budgets cannot hold or release jobs");
+                return true;
+            }
+        }
     }
-    let fact = |(job, by): (JobId, Option<String>)| match by {
-        Some(by) => Input::JobHeld { job, by },
-        None => Input::JobReleased { job, by: EVENT.to_owned() },
+}
+
+fn fact((job, turn): &(JobId, Turn)) -> Input {
+    match turn {
+        Turn::Hold { by } | Turn::HoldOn { by } => Input::JobHeld { job: *job, by: by.clone() },
+        Turn::Release => Input::JobReleased { job: *job, by: EVENT.to_owned() },
+    }
+}
+
+/// Logs that a hold begins or ends, and records it in the history of the job.
+fn said(daemon: &Daemon, job: JobId, turn: &Turn) {
+    let (what, detail) = match turn {
+        Turn::Hold { by } => ("held", format!("by {by}")),
+        Turn::HoldOn { .. } => return,
+        Turn::Release => ("released", "its budget is not spent any more".to_owned()),
     };
-    holds.is_empty() || daemon.engine.report(holds.into_iter().map(fact).collect()).is_ok()
+    info!(%job, detail, "a job is {what}");
+    let view = EventView { at: daemon.clock.now(), what: what.to_owned(), detail, record: None };
+    daemon.recorder.event(job, view);
 }
 
 fn refresh(daemon: &Daemon, budgets: &[OfQueue], now: Timestamp) -> Result<(), HistoryError> {
     let mut by_queue = BTreeMap::new();
     let mut holding = BTreeMap::new();
-    for of in budgets {
-        let (begins_at, _) = of.budget.per.around(now);
-        let spent_micro = daemon.recorder.spent(&of.queues, begins_at.0 / HOUR_MS)?;
-        let before = daemon.budgets.state().by_queue.get(&of.queue).cloned();
-        let spent = Spent::new(of, spent_micro, now, before.as_ref());
+    let spent_micro = daemon.recorder.spent(budgets, now)?;
+    for (of, spent_micro) in budgets.iter().zip(spent_micro) {
+        let spent = Spent::new(of, spent_micro, now);
         if spent.holds() {
             // The innermost budget names itself: the queues above it come first.
             holding.extend(of.queues.iter().map(|queue| (queue.clone(), of.queue.clone())));
@@ -256,7 +303,7 @@ fn new_level(daemon: &Daemon, of: &OfQueue) -> Option<(Level, String)> {
     let is_told =
         Level::ALL.into_iter().filter(|other| *other >= level).any(|other| told.contains(&key(other)));
     told.insert(key(level));
-    (!is_told).then_some((level, spent.text))
+    (!is_told).then(|| (level, spent.notice()))
 }
 
 fn notices(engine: &Engine, queues: &BTreeSet<QueueName>, detail: &str) -> Vec<Notice> {
@@ -268,32 +315,32 @@ fn notices(engine: &Engine, queues: &BTreeSet<QueueName>, detail: &str) -> Vec<N
     by_owner.into_values().collect()
 }
 
-/// Jobs whose hold by a budget begins, has another text, or ends.
-fn holds(engine: &Engine, holding: &BTreeMap<QueueName, String>) -> Vec<(JobId, Option<String>)> {
-    let changed = |job: &Job, is_pending: bool| {
-        let held_by = job.turn.held_by.as_deref();
-        let is_ours = held_by.is_some_and(|by| by.starts_with(HELD_BY));
-        match holding.get(&job.queue) {
-            Some(text) if held_by == Some(text) => None,
-            Some(text) if is_ours || held_by.is_none() && is_pending => Some(Some(text.clone())),
-            None if is_ours => Some(None),
-            _ => None,
-        }
-    };
-    let of_job = |job: &Job, is_finished: bool, is_pending: bool| {
-        if is_finished { None } else { Some((job.id, changed(job, is_pending)?)) }
-    };
-    engine
+/// Unfinished jobs after a job whose hold by a budget begins, has another text, or ends: the next [`CHUNK`] of them.
+fn turns(engine: &Engine, holding: &BTreeMap<QueueName, String>, after: Option<JobId>) -> Vec<(JobId, Turn)> {
+    let unfinished = engine
         .jobs()
-        .filter_map(|(job, records)| {
-            let is_pending = records.iter().any(|record| matches!(record.phase, Phase::Pending { .. }));
-            of_job(job, records.iter().all(|record| record.is_finished()), is_pending)
-        })
-        .collect()
+        .filter(|(job, records)| Some(job.id) > after && records.iter().any(|record| !record.is_finished()));
+    let turn = |job: &Job| turn(job.turn.held_by.as_deref(), holding.get(&job.queue));
+    let mut turns: Vec<(JobId, Turn)> =
+        unfinished.filter_map(|(job, _)| Some((job.id, turn(job)?))).collect();
+    turns.sort_by_key(|(job, _)| *job);
+    turns.truncate(CHUNK);
+    turns
+}
+
+/// A hold of a user stays.
+fn turn(held_by: Option<&str>, budget: Option<&String>) -> Option<Turn> {
+    match (held_by, budget) {
+        (None, Some(by)) => Some(Turn::Hold { by: by.clone() }),
+        (Some(held), Some(by)) if held != by && is_holder(held_by) => Some(Turn::HoldOn { by: by.clone() }),
+        (Some(_), None) if is_holder(held_by) => Some(Turn::Release),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use phalanx_account::HOUR_MS;
     use phalanx_model::Period;
 
     use super::*;
@@ -323,17 +370,29 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_names_the_budget_what_is_spent_and_when_it_renews() {
+    fn the_reason_is_the_same_throughout_a_period_and_notices_have_the_amounts() {
         let of = of(5_000, true);
-        let spent = Spent::new(&of, 5_012_345_678, NOW, None);
-        let text =
-            "the budget of queue vision (5012.34 of 5000 spent this month, 100 %; renews 2026-12-01T00:00Z)";
+        let spent = Spent::new(&of, 5_012_345_678, NOW);
+        let text = "the budget of queue vision; it renews 2026-12-01T00:00Z";
         assert_eq!((spent.text.as_str(), spent.holds()), (text, true));
-        let more = Spent::new(&of, 5_049_000_000, NOW, Some(&spent));
-        assert_eq!((more.text.as_str(), more.spent_micro), (text, 5_049_000_000), "less than a percent more");
-        assert!(Spent::new(&of, 5_050_000_000, NOW, Some(&more)).text.contains(" 101 %;"));
-        let next = Spent::new(&of, 0, NOW.plus(24 * HOUR_MS), Some(&more));
-        assert!(!next.holds() && next.text.ends_with("2027-01-01T00:00Z)"), "{next:?}");
-        assert!(!Spent::new(&self::of(5_000, false), 6_000_000_000, NOW, None).holds(), "it only warns");
+        assert_eq!(spent.notice(), format!("100 % of {text} (5012.34 of 5000 spent this month)"));
+        assert_eq!(Spent::new(&of, 9_000_000_000, NOW).text, text);
+        let next = Spent::new(&of, 0, NOW.plus(24 * HOUR_MS));
+        assert!(!next.holds() && next.text.ends_with("2027-01-01T00:00Z"), "{next:?}");
+        assert!(!Spent::new(&self::of(5_000, false), 6_000_000_000, NOW).holds(), "it only warns");
+    }
+
+    #[test]
+    fn budgets_leave_holds_of_users_alone() {
+        let (now, next) = (format!("{HELD_BY}vision; now"), format!("{HELD_BY}vision; next"));
+        let hold = Turn::Hold { by: now.clone() };
+        assert_eq!(turn(None, Some(&now)), Some(hold));
+        assert_eq!(turn(Some(&now), Some(&now)), None);
+        assert_eq!(turn(Some(&now), Some(&next)), Some(Turn::HoldOn { by: next.clone() }));
+        assert_eq!(turn(Some(&now), None), Some(Turn::Release));
+        assert_eq!(
+            [turn(Some("ada"), Some(&now)), turn(Some("ada"), None), turn(None, None)],
+            [None, None, None]
+        );
     }
 }

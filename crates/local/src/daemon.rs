@@ -27,7 +27,7 @@ use crate::Paths;
 use crate::access::Policy;
 use crate::account::{self, Accounting};
 use crate::audit::Closed;
-use crate::budgets::Budgets;
+use crate::budgets::{self, Budgets};
 use crate::checkpoints;
 use crate::clock::Clock;
 use crate::cluster::{self, Cluster, ClusterError};
@@ -342,6 +342,8 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     dcgm::start(&daemon, options)?;
     watch(&daemon, options, metrics).map_err(no_thread)?;
     reconcile(&daemon);
+    // Jobs that are submitted at once are held too.
+    budgets::look(&daemon);
 
     serve(&daemon)?;
     let pumped = pumping.join().unwrap_or_default(); // It takes the process along if it panics.

@@ -12,7 +12,7 @@ use phalanx_model::{Job, JobId, Phase, QueueName, Timestamp};
 use tracing::warn;
 
 use crate::Paths;
-use crate::budgets::Level;
+use crate::budgets::{Level, OfQueue};
 use crate::clock::Clock;
 use crate::history::{
     AccountRows, AttemptRow, AuditRow, Basis, BudgetRow, EventRow, Filter, History, HistoryError, JobRow,
@@ -185,10 +185,10 @@ impl Recorder {
         Ok(Basis { runs, charged: reader.charged(uid, ask)?, prices: reader.prices()? })
     }
 
-    /// The cost of jobs of these queues since an hour.
-    pub(crate) fn spent(&self, queues: &BTreeSet<QueueName>, hour: u64) -> Result<u64, HistoryError> {
+    /// What is spent of each of these budgets.
+    pub(crate) fn spent(&self, budgets: &[OfQueue], now: Timestamp) -> Result<Vec<u64>, HistoryError> {
         self.finish();
-        held(&self.reader).spent(queues, hour)
+        held(&self.reader).spent(budgets, now)
     }
 
     /// The notices about budgets.

@@ -66,7 +66,7 @@ pub struct Budget {
     pub per: Period,
     /// From this part of the amount on, in thousandths, users are warned.
     pub warn_milli: u32,
-    /// Once the amount is spent, no further job of the queue starts in this period.
+    /// Once the amount is spent, no gang of the queue starts in this period, also none that ran before.
     pub holds: bool,
 }
 

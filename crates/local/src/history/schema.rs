@@ -152,7 +152,9 @@ pub(super) const MIGRATIONS: &[&str] = &[
     DROP INDEX account_by_all;
     CREATE UNIQUE INDEX account_by_all
         ON account (hour, job, state, queue, user, name, model, spot, price_micro, list_micro, rate);
-    CREATE INDEX account_by_queue ON account (queue, hour);
+    CREATE INDEX account_by_cost ON account (hour, queue, price_micro, device_us) WHERE price_micro > 0;
+    CREATE INDEX account_by_user ON account (uid, hour);
+    CREATE INDEX jobs_unfinished ON jobs (owner_uid) WHERE finished_at IS NULL;
     CREATE TABLE budgets (
         queue TEXT NOT NULL,
         begin INTEGER NOT NULL,

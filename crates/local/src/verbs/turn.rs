@@ -1,10 +1,11 @@
 //! When a job goes: held back, released, boosted. What an operator or an owner says is kept in its history.
 
 use phalanx_model::show::span;
-use phalanx_model::{Boost, Change, Gang, GangId, Input, Job, JobId, JobUpdate, Phase, QueueName, Service};
+use phalanx_model::{Boost, Change, Gang, GangId, Input, Job, JobId, JobUpdate, Phase, Service};
 use phalanx_shell::Engine;
 
 use super::{Failure, check_access, operator, own, refuse, tasks};
+use crate::budgets;
 use crate::daemon::Daemon;
 use crate::protocol::{Answer, BoostAsk, ErrorCode, EventView, JobRef, JobView};
 use crate::server::Peer;
@@ -13,6 +14,7 @@ pub(super) fn hold(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<Answ
     let job = whole(daemon, peer, wanted)?;
     let by = peer.owner.name.clone();
     let id = job.id;
+    let _holds = daemon.budgets.keep_holds();
     let is_held = move |e: &Engine| e.job(id).is_some_and(|job| job.turn.held_by.is_some());
     apply(daemon, vec![Input::JobHeld { job: id, by: by.clone() }], is_held)?;
     said(daemon, job.id, "held", format!("by {by}"), None);
@@ -21,17 +23,28 @@ pub(super) fn hold(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<Answ
 
 pub(super) fn release(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<Answer, Failure> {
     let job = whole(daemon, peer, wanted)?;
-    if let Some(by) = QueueName::new(&job.queue).ok().and_then(|queue| daemon.budgets.held_by(&queue)) {
-        let message = format!("job {} is held by {by}", job.id);
+    let (id, by) = (job.id, peer.owner.name.clone());
+    let _holds = daemon.budgets.keep_holds();
+    let known =
+        daemon.engine.look(move |e| e.job(id).map(|job| (job.queue.clone(), job.turn.held_by.clone())))?;
+    let Some((queue, held_by)) = known else { return Err(no_longer(id)) };
+    let Some(budget) = daemon.budgets.held_by(&queue) else {
+        let is_free = move |e: &Engine| e.job(id).is_some_and(|job| job.turn.held_by.is_none());
+        apply(daemon, vec![Input::JobReleased { job: id, by: by.clone() }], is_free)?;
+        said(daemon, id, "released", format!("by {by}"), None);
+        return Ok(Answer::Done { detail: format!("job {id} is no longer held") });
+    };
+    if budgets::is_holder(held_by.as_deref()) {
+        let message = format!("job {id} is held by {budget}");
         let hint = "wait until the budget renews; an operator may raise it with `phalanx queues apply`";
         return Err(refuse(ErrorCode::Rejected, message, hint));
     }
-    let by = peer.owner.name.clone();
-    let id = job.id;
-    let is_free = move |e: &Engine| e.job(id).is_some_and(|job| job.turn.held_by.is_none());
-    apply(daemon, vec![Input::JobReleased { job: id, by: by.clone() }], is_free)?;
-    said(daemon, job.id, "released", format!("by {by}"), None);
-    Ok(Answer::Done { detail: format!("job {} is no longer held", job.id) })
+    let wanted = Some(budget.clone());
+    let is_so = move |e: &Engine| e.job(id).is_some_and(|job| job.turn.held_by == wanted);
+    apply(daemon, vec![Input::JobHeld { job: id, by: budget.clone() }], is_so)?;
+    said(daemon, id, "released", format!("by {by}"), None);
+    said(daemon, id, "held", format!("by {budget}"), None);
+    Ok(Answer::Done { detail: format!("job {id} is no longer held by a user, and now waits for {budget}") })
 }
 
 pub(super) fn boost(
@@ -96,7 +109,23 @@ pub(super) fn update(
     let wanted = terms(&next);
     let is_so = move |e: &Engine| e.job(id).map(terms) == Some(wanted);
     let changes = changes(&update);
-    apply(daemon, vec![Input::JobUpdated { job: id, update }], is_so)?;
+    let holds = daemon.budgets.keep_holds();
+    let held_by = daemon.engine.look(move |e| e.job(id).and_then(|job| job.turn.held_by.clone()))?;
+    // Held first, so that nothing starts in a queue whose budget is spent.
+    let held = daemon.budgets.held_by(&next.queue).filter(|_| held_by.is_none());
+    let facts = held.iter().map(|by| Input::JobHeld { job: id, by: by.clone() });
+    let facts = facts.chain([Input::JobUpdated { job: id, update }]).collect();
+    let updated = apply(daemon, facts, is_so);
+    drop(holds);
+    if updated.is_ok()
+        && let Some(by) = &held
+    {
+        said(daemon, id, "held", format!("by {by}"), None);
+    }
+    if next.queue != job.queue && (held.is_some() || budgets::is_holder(held_by.as_deref())) {
+        budgets::settle(daemon);
+    }
+    updated?;
     said(daemon, id, "changed", format!("{changes} by {}", peer.owner.name), None);
     Ok(Answer::Done { detail: format!("job {id} has {changes}") })
 }
@@ -128,6 +157,7 @@ pub(super) fn requeue(daemon: &Daemon, peer: &Peer, wanted: &JobRef, hold: bool)
             "this is for jobs that run; `phalanx why` says what keeps it",
         ));
     }
+    let _holds = hold.then(|| daemon.budgets.keep_holds());
     let held = hold.then(|| Input::JobHeld { job: id, by: by.clone() });
     let facts = held.into_iter().chain([Input::JobRequeued { job: id, by: by.clone() }]).collect();
     apply(daemon, facts, move |e| !runs(e))?;
