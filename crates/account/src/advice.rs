@@ -66,8 +66,12 @@ pub struct Used {
     pub sampled_ms: u64,
     /// The part of that time in which kernels ran, as the mean of its devices.
     pub busy_ms: u64,
-    /// Devices on which a kernel ran at any time.
-    pub busy_devices: u32,
+    /// The part of that time in which kernels ran on the busiest of its devices.
+    pub busiest_ms: u64,
+    /// How often the use of all its devices was sampled.
+    pub samples: u64,
+    /// Devices on which a kernel ran at any time, or that had memory in use, or may have had.
+    pub used_devices: u32,
     /// The most memory that was in use on one device. `None` if it was never known.
     pub peak_bytes: Option<u64>,
     /// Steps that its slowest rank reported, and the time that they took.

@@ -182,7 +182,10 @@ impl Recorder {
         self.finish();
         let reader = held(&self.reader);
         let runs = reader.runs(uid, ask, self.clock.now(), interval)?;
-        Ok(Basis { runs, charged: reader.charged(uid, ask)?, prices: reader.prices()? })
+        let jobs = runs.iter().map(|(job, group, _)| (*job, group)).collect();
+        let (charged, prices) = (reader.charged(uid, ask, &jobs)?, reader.prices()?);
+        let runs = runs.into_iter().map(|(_, group, run)| (group, run)).collect();
+        Ok(Basis { runs, charged, prices })
     }
 
     /// What is spent of each of these budgets.

@@ -11,12 +11,16 @@ use phalanx_shell::Engine;
 use crate::daemon::Daemon;
 use crate::history::{Amounts, Had, UsedRow};
 use crate::protocol::ProgressView;
-use crate::usage::{BUSY_PERCENT, Holds};
+use crate::usage::Holds;
 
 /// How often rows go to the history.
 const WRITE_EVERY_MS: u64 = 60_000;
 /// Between samples that are farther apart the use is unknown.
 const SAMPLES_APART_MAX_MS: u64 = 5 * 60_000;
+/// A device with more memory than this is in use even if no kernel is seen to run: a context alone needs less.
+const UNUSED_BYTES_MAX: u64 = 1 << 30;
+/// What was written down for one user is good for another for so long.
+const FRESH_MS: u64 = 1_000;
 
 type Attempt = (GangId, u32);
 
@@ -43,7 +47,11 @@ struct OfAttempt {
     /// `None` until it was seen to run.
     had: Option<Had>,
     sampled_at: Option<Timestamp>,
-    busy: DeviceMask,
+    /// Devices on which a kernel ran, or that had much memory in use, or whose memory is unknown.
+    used: DeviceMask,
+    /// How long each device was busy, and the longest of these as the rows have it.
+    busy_ms: BTreeMap<u32, u64>,
+    busiest_ms: u64,
     step: Option<(Timestamp, u64)>,
     /// Since the last row.
     amounts: Amounts,
@@ -78,20 +86,30 @@ impl OfAttempt {
         let memory: Option<Vec<u64>> = of_each.iter().map(|(_, vitals)| vitals.memory_used_bytes).collect();
         self.amounts.peak_bytes =
             self.amounts.peak_bytes.max(memory.and_then(|bytes| bytes.into_iter().max()));
+        let is_used = |(_, vitals): &&(u32, &Vitals)| {
+            let has_memory = vitals.memory_used_bytes.is_none_or(|bytes| bytes > UNUSED_BYTES_MAX);
+            vitals.busy_percent > Some(0) || has_memory
+        };
+        self.used = self.used.union(of_each.iter().filter(is_used).map(|(device, _)| *device).collect());
+        self.amounts.used = self.used;
         let percents: Option<Vec<u64>> =
             of_each.iter().map(|(_, vitals)| vitals.busy_percent.map(u64::from)).collect();
         let Some(percents) = percents.filter(|percents| !percents.is_empty()) else {
             self.sampled_at = None;
             return;
         };
-        let is_busy = |(_, vitals): &&(u32, &Vitals)| vitals.busy_percent > Some(BUSY_PERCENT);
-        self.busy = self.busy.union(of_each.iter().filter(is_busy).map(|(device, _)| *device).collect());
-        self.amounts.busy_devices = self.busy.count();
+        self.amounts.samples += 1;
         let since = self.sampled_at.replace(now).map_or(0, |before| now.since(before));
         if since <= SAMPLES_APART_MAX_MS {
             let mean = percents.iter().sum::<u64>().min(100 * percents.len() as u64);
             self.amounts.sampled_ms += since;
             self.amounts.busy_ms += since * mean / (100 * percents.len() as u64);
+            for ((device, _), percent) in of_each.iter().zip(&percents) {
+                *self.busy_ms.entry(*device).or_default() += since * percent.min(&100) / 100;
+            }
+            let busiest_ms = self.busy_ms.values().copied().max().unwrap_or_default();
+            self.amounts.busiest_ms += busiest_ms - self.busiest_ms;
+            self.busiest_ms = busiest_ms;
         }
     }
 
@@ -154,6 +172,15 @@ impl Used {
         }
     }
 
+    /// Writes down all that is new, but for a client that could ask without end.
+    pub(crate) fn write_down_for_a_user(&self, daemon: &Daemon) {
+        let (mut state, now) = (self.state(), daemon.clock.now());
+        if now.since(state.written_at) >= FRESH_MS {
+            state.written_at = now;
+            state.write_down(daemon);
+        }
+    }
+
     /// Writes down all that is new.
     pub(crate) fn write_down(&self, daemon: &Daemon) {
         self.state().write_down(daemon);
@@ -198,7 +225,8 @@ mod tests {
         sample(&mut of, 0, &half());
         assert_eq!((of.amounts.sampled_ms, of.amounts.peak_bytes), (0, Some(40 << 30)), "it begins");
         sample(&mut of, 10, &half());
-        assert_eq!((of.amounts.sampled_ms, of.amounts.busy_ms, of.amounts.busy_devices), (10_000, 5_000, 1));
+        let Amounts { sampled_ms, busy_ms, busiest_ms, samples, .. } = of.amounts;
+        assert_eq!((sampled_ms, busy_ms, busiest_ms, samples), (10_000, 5_000, 10_000, 2));
         sample(&mut of, 20, &[vitals(None, None), vitals(Some(0), Some(70))]);
         sample(&mut of, 30, &half());
         assert_eq!(
@@ -209,7 +237,36 @@ mod tests {
         sample(&mut of, 1_000, &half());
         assert_eq!(of.amounts.sampled_ms, 10_000, "too far apart");
         sample(&mut of, 1_010, &[vitals(Some(6), None), vitals(Some(6), None)]);
-        assert_eq!((of.amounts.sampled_ms, of.amounts.busy_devices), (20_000, 2));
+        assert_eq!((of.amounts.sampled_ms, of.amounts.used.count()), (20_000, 2));
+    }
+
+    #[test]
+    fn a_device_is_used_if_a_kernel_or_memory_was_ever_seen_on_it() {
+        let used = |second: Vitals| {
+            let mut of = attempt();
+            sample(&mut of, 0, &[vitals(Some(0), Some(0)), second]);
+            sample(&mut of, 10, &[vitals(Some(0), Some(1)), vitals(Some(0), Some(0))]);
+            of.amounts.used.to_string()
+        };
+        assert_eq!(used(vitals(Some(0), Some(1))), DeviceMask::EMPTY.to_string());
+        assert_eq!(used(vitals(Some(1), Some(0))), "1", "little use is use");
+        assert_eq!(used(vitals(Some(0), Some(2))), "1", "memory is use");
+        assert_eq!(used(vitals(Some(0), None)), "1", "unknown memory is no sign that it is unused");
+    }
+
+    #[test]
+    fn the_busiest_device_is_that_of_the_whole_attempt() {
+        let mut of = attempt();
+        let id = (JobId(3).gang(1), 2);
+        let of_each = |first, second| [vitals(Some(first), Some(9)), vitals(Some(second), Some(9))];
+        sample(&mut of, 0, &of_each(0, 0));
+        sample(&mut of, 10, &of_each(100, 0));
+        assert_eq!(of.take(id).unwrap().amounts.busiest_ms, 10_000);
+        sample(&mut of, 20, &of_each(0, 100));
+        assert_eq!(of.take(id).unwrap().amounts.busiest_ms, 0, "each was busy for 10 s");
+        sample(&mut of, 30, &of_each(0, 50));
+        let amounts = of.take(id).unwrap().amounts;
+        assert_eq!((amounts.busiest_ms, amounts.used), (5_000, "0-1".parse().unwrap()));
     }
 
     #[test]

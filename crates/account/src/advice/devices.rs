@@ -5,7 +5,9 @@ use super::{Found, Kind, RUNS_MIN, Run, Used, What, saved_ppm};
 /// An attempt that did not succeed tells something if it ran for so long; one that succeeded, after the second time.
 const TELLS_MS: u64 = 3_600_000;
 const TELLS_IF_IT_SUCCEEDED_MS: u64 = 60_000;
-/// Below this mean use of its devices a job can do with fewer, and below the second with parts of them.
+/// A run tells how much its devices are used with at least so many samples.
+const SAMPLES_MIN: u64 = 20;
+/// Below this mean use of its devices a job can do with fewer, and below the second use of the busiest with parts of them.
 const FEW_PERCENT: u64 = 30;
 const PART_PERCENT: u64 = 50;
 /// Fewer devices are to be busy for this part of the time.
@@ -28,7 +30,8 @@ struct Measured<'a> {
     had: &'a Used,
     /// Of the run that used most.
     busy_percent: u64,
-    busy_devices: u32,
+    busiest_percent: u64,
+    used_devices: u32,
 }
 
 /// Runs that tell how much a job uses, if they had what the newest of them had.
@@ -49,12 +52,16 @@ impl<'a> Measured<'a> {
     /// `None` if too few runs were sampled for at least half of their time.
     fn of(runs: &[&'a Run]) -> Option<Self> {
         let (mut runs, had) = telling(runs)?;
-        runs.retain(|run| run.used.as_ref().is_some_and(|used| used.sampled_ms >= run.ran_ms.div_ceil(2)));
+        let is_sampled =
+            |run: &Run, used: &Used| used.sampled_ms >= run.ran_ms.div_ceil(2) && used.samples >= SAMPLES_MIN;
+        runs.retain(|run| run.used.as_ref().is_some_and(|used| is_sampled(run, used)));
         let used = || runs.iter().filter_map(|run| run.used.as_ref());
-        let percent = |used: &Used| used.busy_ms.saturating_mul(100).div_ceil(used.sampled_ms.max(1));
-        let busy_percent = used().map(percent).max()?.min(100);
-        let busy_devices = used().map(|used| used.busy_devices).max()?;
-        (runs.len() >= RUNS_MIN).then_some(Self { runs, had, busy_percent, busy_devices })
+        let percent =
+            |busy_ms: u64, used: &Used| busy_ms.saturating_mul(100).div_ceil(used.sampled_ms.max(1)).min(100);
+        let busy_percent = used().map(|used| percent(used.busy_ms, used)).max()?;
+        let busiest_percent = used().map(|used| percent(used.busiest_ms.max(used.busy_ms), used)).max()?;
+        let used_devices = used().map(|used| used.used_devices).max()?;
+        (runs.len() >= RUNS_MIN).then_some(Self { runs, had, busy_percent, busiest_percent, used_devices })
     }
 
     /// The most memory that one device had in use, and its room above that; unknown if one run did not know it.
@@ -65,7 +72,7 @@ impl<'a> Measured<'a> {
     fn fewer(self, next: u32) -> Option<Found<'a>> {
         let now = self.had.devices;
         let busy_percent = u32::try_from(self.busy_percent).unwrap_or(100);
-        let what = What::Gpus { now, next, busy_gpus: self.busy_devices, busy_percent };
+        let what = What::Gpus { now, next, busy_gpus: self.used_devices, busy_percent };
         (next < now).then(|| Found::new(what, self.runs, saved_ppm(now.into(), next.into())))
     }
 }
@@ -84,11 +91,22 @@ pub(super) fn devices<'a>(runs: &[&'a Run], kinds: &[Kind]) -> Option<Found<'a>>
     if !had.is_whole {
         return None;
     }
-    if measured.busy_devices < had.devices {
-        let next = measured.busy_devices;
-        return measured.fewer(next);
+    // Without a kernel and without memory on any of them, it needs none.
+    if measured.used_devices == 0 {
+        return measured.fewer(0);
     }
-    let (peak_bytes, next_bytes) = measured.peak_bytes()?;
+    let memory = measured.peak_bytes();
+    let least = |devices: u32| {
+        let for_memory = memory.map_or(0, |(_, next_bytes)| {
+            u64::from(devices).saturating_mul(next_bytes).div_ceil(had.device_bytes)
+        });
+        for_memory.max(had.ranks.into())
+    };
+    if measured.used_devices < had.devices {
+        let next = least(measured.used_devices).max(measured.used_devices.into());
+        return measured.fewer(u32::try_from(next).unwrap_or(had.devices));
+    }
+    let (peak_bytes, next_bytes) = memory?;
     if had.devices == had.ranks {
         return part(measured, peak_bytes, next_bytes, kinds);
     }
@@ -96,20 +114,20 @@ pub(super) fn devices<'a>(runs: &[&'a Run], kinds: &[Kind]) -> Option<Found<'a>>
         return None;
     }
     let by_use = (u64::from(had.devices) * measured.busy_percent).div_ceil(AIM_PERCENT);
-    let by_memory = (u64::from(had.devices).saturating_mul(next_bytes)).div_ceil(had.device_bytes);
-    let next = u32::try_from(by_use.max(by_memory).max(had.ranks.into())).unwrap_or(had.devices);
+    let next = u32::try_from(by_use.max(least(had.devices))).unwrap_or(had.devices);
     measured.fewer(next)
 }
 
 /// A MIG slice, if the cluster has devices in MIG mode of the model, or else a share.
 fn part<'a>(measured: Measured<'a>, peak_bytes: u64, next_bytes: u64, kinds: &[Kind]) -> Option<Found<'a>> {
     let device_bytes = measured.had.device_bytes;
-    if measured.busy_percent > PART_PERCENT {
+    // A part is for the busiest of its ranks.
+    if measured.busiest_percent > PART_PERCENT {
         return None;
     }
     let of_model = || kinds.iter().filter(|kind| kind.model == measured.had.model);
-    let busy_percent = u32::try_from(measured.busy_percent).unwrap_or(100);
-    let compute_milli = (measured.busy_percent * COMPUTE_ROOM_PERCENT / 10).max(1);
+    let busy_percent = u32::try_from(measured.busiest_percent).unwrap_or(100);
+    let compute_milli = (measured.busiest_percent * COMPUTE_ROOM_PERCENT / 10).max(1);
     let memory_milli = next_bytes.saturating_mul(1_000).div_ceil(device_bytes);
     if of_model().any(|kind| kind.has_slices) {
         let next = (compute_milli.max(memory_milli) * SEVENTHS).div_ceil(1_000);

@@ -6,6 +6,10 @@ use super::{Found, MILLION, Pace, RUNS_MIN, Run, Used, What, median, saved_ppm};
 
 /// A width is worth its devices down to this efficiency.
 pub const EFFICIENCY_MIN_PERCENT: u32 = 70;
+/// Above this the steps at two widths are not the same work.
+const EFFICIENCY_MAX_PERCENT: u32 = 120;
+/// Runs at the narrowest width and at the one that is advised.
+const RUNS_AT_WIDTH_MIN: usize = 2;
 /// A width counts with two runs and some steps, or with many steps of one run.
 const STEPS_MIN: u64 = 20;
 const STEPS_OF_ONE_RUN_MIN: u64 = 100;
@@ -21,7 +25,8 @@ const MINUTE_MS: u64 = 60_000;
 struct AtWidth<'a> {
     runs: Vec<&'a Run>,
     steps: u64,
-    ms: u64,
+    /// Millionths of a step in a second, of each run.
+    rates: Vec<u64>,
     /// Steps of the whole job, in the newest run.
     of: Option<u64>,
 }
@@ -31,22 +36,48 @@ const fn width_of(used: &Used) -> u32 {
     if used.devices > 0 { used.devices } else { used.ranks }
 }
 
+impl AtWidth<'_> {
+    fn is_repeated(&self) -> bool {
+        self.runs.len() >= RUNS_AT_WIDTH_MIN
+    }
+
+    /// The median of its runs.
+    fn rate(&self) -> u64 {
+        median(self.rates.clone())
+    }
+}
+
+/// Millionths of a step in a second.
+fn rate(used: &Used) -> u64 {
+    let rate = u128::from(used.steps) * u128::from(MILLION) * 1_000 / u128::from(used.steps_ms.max(1));
+    u64::try_from(rate).unwrap_or(u64::MAX)
+}
+
+/// On devices of the same model, whole or in parts, and as many for each rank.
+fn is_alike(used: &Used, newest: &Used) -> bool {
+    let per_rank = |a: &Used, b: &Used| u64::from(a.devices) * u64::from(b.ranks);
+    (used.is_whole, &used.model) == (newest.is_whole, &newest.model)
+        && per_rank(used, newest) == per_rank(newest, used)
+}
+
 /// The widest of the measured widths that is efficient.
 pub(super) fn width<'a>(runs: &[&'a Run]) -> Option<Found<'a>> {
+    let has_steps = |used: &&Used| used.steps > 0 && used.steps_ms > 0;
+    let newest = runs.iter().rev().find_map(|run| run.used.as_ref().filter(has_steps))?;
+    let (now, is_of_ranks) = (width_of(newest), newest.devices == 0);
     let mut widths: BTreeMap<u32, AtWidth<'a>> = BTreeMap::new();
-    let (mut now, mut is_of_ranks) = (0, false);
     for run in runs {
-        let Some(used) = run.used.as_ref().filter(|used| used.steps > 0 && used.steps_ms > 0) else {
-            continue;
-        };
-        (now, is_of_ranks) = (width_of(used), used.devices == 0);
-        let at = widths.entry(now).or_default();
+        let used = run.used.as_ref().filter(has_steps).filter(|used| is_alike(used, newest));
+        let Some(used) = used else { continue };
+        let at = widths.entry(width_of(used)).or_default();
         at.runs.push(run);
         at.steps = at.steps.saturating_add(used.steps);
-        at.ms = at.ms.saturating_add(used.steps_ms);
+        at.rates.push(rate(used));
         at.of = used.steps_of;
     }
-    widths.retain(|_, at| at.steps >= STEPS_OF_ONE_RUN_MIN || at.steps >= STEPS_MIN && at.runs.len() >= 2);
+    widths.retain(|_, at| at.steps >= STEPS_OF_ONE_RUN_MIN || at.steps >= STEPS_MIN && at.is_repeated());
+    let narrowest = widths.iter().find_map(|(width, at)| at.is_repeated().then_some(*width))?;
+    widths.retain(|width, _| *width >= narrowest);
     let (first_width, first) = widths.first_key_value()?;
     let mut measured = Vec::new();
     for (width, at) in &widths {
@@ -54,11 +85,16 @@ pub(super) fn width<'a>(runs: &[&'a Run]) -> Option<Found<'a>> {
         measured.push(Pace {
             width: *width,
             runs: u32::try_from(at.runs.len()).unwrap_or(u32::MAX),
-            milli_steps_per_s: milli_steps_per_s(at),
+            milli_steps_per_s: at.rate() / 1_000,
             efficiency_percent,
         });
     }
-    let is_efficient = |pace: &&Pace| pace.efficiency_percent >= EFFICIENCY_MIN_PERCENT;
+    if measured.iter().any(|pace| pace.efficiency_percent > EFFICIENCY_MAX_PERCENT) {
+        return None;
+    }
+    let is_efficient = |pace: &&Pace| {
+        pace.efficiency_percent >= EFFICIENCY_MIN_PERCENT && pace.runs as usize >= RUNS_AT_WIDTH_MIN
+    };
     let next = measured.iter().rev().find(is_efficient).copied()?;
     let current = measured.iter().find(|pace| pace.width == now).copied()?;
     let dear = widths.get(&now).map(|at| at.runs.clone()).unwrap_or_default();
@@ -76,11 +112,6 @@ pub(super) fn width<'a>(runs: &[&'a Run]) -> Option<Found<'a>> {
     Some(Found { dear, ..Found::new(what, runs, ppm) })
 }
 
-fn milli_steps_per_s(at: &AtWidth<'_>) -> u64 {
-    let rate = u128::from(at.steps) * u128::from(MILLION) / u128::from(at.ms.max(1));
-    u64::try_from(rate).unwrap_or(u64::MAX)
-}
-
 /// speed(n) · n0 / (speed(n0) · n), in percent. Where the job has as many steps in all, or reports none, a step is the same
 /// work; where n times fewer, it is n times the work. `None` if it is neither.
 fn efficiency((n0, base): (u32, &AtWidth<'_>), (n, at): (u32, &AtWidth<'_>)) -> Option<u32> {
@@ -90,9 +121,9 @@ fn efficiency((n0, base): (u32, &AtWidth<'_>), (n, at): (u32, &AtWidth<'_>)) -> 
         (Some(of0), Some(of)) if is_near(u128::from(of0) * n0, u128::from(of) * n) => (n0, n),
         _ => return None,
     };
-    let speed = u128::from(at.steps) * u128::from(base.ms) * work * n0;
-    let speed0 = u128::from(base.steps) * u128::from(at.ms) * work0 * n;
-    u32::try_from((speed * 100).checked_div(speed0)?).ok()
+    let speed = u128::from(at.rate()).saturating_mul(work * n0);
+    let speed0 = u128::from(base.rate()).saturating_mul(work0 * n);
+    u32::try_from(speed.saturating_mul(100).checked_div(speed0)?).ok()
 }
 
 /// Within a twentieth.

@@ -13,7 +13,9 @@ fn run(n: u64) -> Run {
         device_bytes: 80 * GB,
         sampled_ms: 2 * HOUR,
         busy_ms: 2 * HOUR / 10 * 9,
-        busy_devices: 4,
+        busiest_ms: 2 * HOUR / 10 * 9,
+        samples: 480,
+        used_devices: 4,
         peak_bytes: Some(70 * GB),
         ..Used::default()
     };
@@ -73,27 +75,49 @@ fn a_job_that_uses_what_it_has_gets_no_advice() {
 
 #[test]
 fn devices_on_which_no_kernel_ran_are_too_many() {
-    let half = |_: u64, _: &mut Run, used: &mut Used| used.busy_devices = 2;
+    let half = |_: u64, _: &mut Run, used: &mut Used| (used.ranks, used.used_devices) = (1, 2);
     assert_eq!(words(&runs(2, half)), [""; 0], "two runs are too few");
     let [advice] = &advice(&runs(3, half))[..] else { panic!() };
     assert_eq!(advice.what, What::Gpus { now: 4, next: 2, busy_gpus: 2, busy_percent: 90 });
     assert_eq!((advice.runs, advice.span_ms), (3, 50 * HOUR));
     assert_eq!((hours(advice), advice.saves.cost_micro), (120, 480_000_000));
-    let once = |n: u64, _: &mut Run, used: &mut Used| used.busy_devices = if n == 1 { 3 } else { 2 };
+    let once = |n: u64, _: &mut Run, used: &mut Used| {
+        (used.ranks, used.used_devices) = (1, if n == 1 { 3 } else { 2 });
+    };
     let [advice] = &super::advise(&runs(4, once), CHARGED, 30 * DAY_MS, &kinds())[..] else { panic!() };
     assert!(matches!(advice.what, What::Gpus { next: 3, .. }), "the run that used most counts: {advice:?}");
 }
 
 #[test]
+fn fewer_devices_are_enough_for_the_ranks_and_the_memory() {
+    let next = |ranks: u32, used_devices: u32, peak: u64| {
+        let few = |_: u64, _: &mut Run, used: &mut Used| {
+            (used.ranks, used.used_devices, used.peak_bytes) = (ranks, used_devices, Some(peak * GB));
+        };
+        advice(&runs(3, few)).into_iter().find_map(|advice| match advice.what {
+            What::Gpus { next, .. } => Some(next),
+            _ => None,
+        })
+    };
+    assert_eq!(next(1, 1, 40), Some(1));
+    assert_eq!(next(2, 1, 40), Some(2), "each rank has one");
+    assert_eq!(next(4, 1, 40), None);
+    assert_eq!(next(1, 2, 79), Some(3), "there is room above the memory");
+    assert_eq!(next(4, 0, 0), Some(0), "neither kernels nor memory");
+}
+
+#[test]
 fn unknown_use_is_not_idle() {
     let unknown = |_: u64, _: &mut Run, used: &mut Used| {
-        (used.sampled_ms, used.busy_ms, used.busy_devices, used.peak_bytes) = (0, 0, 0, None);
+        (used.sampled_ms, used.busy_ms, used.used_devices, used.peak_bytes) = (0, 0, 0, None);
     };
     assert_eq!(words(&runs(9, unknown)), [""; 0]);
     let seldom = |_: u64, _: &mut Run, used: &mut Used| {
-        (used.sampled_ms, used.busy_ms, used.busy_devices) = (HOUR - 1, 0, 0);
+        (used.sampled_ms, used.busy_ms, used.used_devices) = (HOUR - 1, 0, 0);
     };
     assert_eq!(words(&runs(9, seldom)), [""; 0], "less than half of the time was seen");
+    let few = |_: u64, _: &mut Run, used: &mut Used| (used.samples, used.used_devices) = (19, 0);
+    assert_eq!(words(&runs(9, few)), [""; 0], "too few samples");
     let mut unwatched = runs(9, |_, _, _| {});
     unwatched.iter_mut().for_each(|run| run.used = None);
     assert_eq!(words(&unwatched), [""; 0]);
@@ -104,7 +128,7 @@ fn unknown_use_is_not_idle() {
 #[test]
 fn attempts_that_failed_soon_tell_nothing() {
     let failed = |_: u64, run: &mut Run, used: &mut Used| {
-        (run.has_succeeded, run.ran_ms, used.busy_devices, used.sampled_ms) = (false, HOUR / 2, 0, HOUR / 2);
+        (run.has_succeeded, run.ran_ms, used.used_devices, used.sampled_ms) = (false, HOUR / 2, 0, HOUR / 2);
     };
     assert_eq!(words(&runs(9, failed)), [""; 0]);
 }
@@ -112,7 +136,8 @@ fn attempts_that_failed_soon_tell_nothing() {
 #[test]
 fn a_share_or_a_slice_holds_both_compute_and_memory() {
     let low = |_: u64, _: &mut Run, used: &mut Used| {
-        (used.busy_ms, used.peak_bytes) = (used.sampled_ms / 10, Some(17 * GB));
+        (used.busy_ms, used.busiest_ms) = (used.sampled_ms / 40, used.sampled_ms / 10);
+        used.peak_bytes = Some(17 * GB);
     };
     let [share] = &advice(&runs(3, low))[..] else { panic!() };
     let (peak_bytes, device_bytes, busy_percent) = (17 * GB, 80 * GB, 10);
@@ -132,7 +157,14 @@ fn a_share_or_a_slice_holds_both_compute_and_memory() {
         ["model"],
         "no kind has shares"
     );
-    let unknown = |_: u64, _: &mut Run, used: &mut Used| (used.busy_ms, used.peak_bytes) = (0, None);
+    let uneven = |n: u64, run: &mut Run, used: &mut Used| {
+        low(n, run, used);
+        used.busiest_ms = used.sampled_ms / 10 * 9;
+    };
+    assert!(!words(&runs(3, uneven)).contains(&"share"), "one rank keeps its device busy");
+    let unknown = |_: u64, _: &mut Run, used: &mut Used| {
+        (used.busy_ms, used.busiest_ms, used.peak_bytes) = (0, 0, None);
+    };
     assert_eq!(words(&runs(3, unknown)), [""; 0], "the memory is unknown");
 }
 
@@ -162,7 +194,7 @@ fn a_cheaper_model_has_enough_memory() {
 fn paced(of: &[(u32, u64)], steps_of: impl Fn(u32) -> Option<u64>) -> Vec<Run> {
     let change = |n: u64, _: &mut Run, used: &mut Used| {
         let (width, ms) = of[usize::try_from(n).unwrap()];
-        (used.ranks, used.devices, used.busy_devices) = (width, width, width);
+        (used.ranks, used.devices, used.used_devices) = (width, width, width);
         (used.steps, used.steps_ms, used.steps_of) = (1_000, ms, steps_of(width));
     };
     runs(of.len() as u64, change)
@@ -170,23 +202,45 @@ fn paced(of: &[(u32, u64)], steps_of: impl Fn(u32) -> Option<u64>) -> Vec<Run> {
 
 #[test]
 fn the_widest_efficient_width_is_advised() {
-    let measured = [(2, 400_000), (4, 220_000), (8, 200_000), (8, 200_000)];
+    let measured = [(2, 400_000), (2, 400_000), (4, 220_000), (4, 220_000), (8, 200_000), (8, 200_000)];
     let [advice] = &advice(&paced(&measured, |_| None))[..] else { panic!() };
     let What::Width { now: 8, next: 4, is_of_ranks: false, measured } = &advice.what else {
         panic!("{advice:?}")
     };
     let pairs: Vec<_> =
         measured.iter().map(|pace| (pace.width, pace.efficiency_percent, pace.runs)).collect();
-    assert_eq!(pairs, [(2, 100, 1), (4, 90, 1), (8, 50, 2)]);
+    assert_eq!(pairs, [(2, 100, 2), (4, 90, 2), (8, 50, 2)]);
     assert_eq!(measured[0].milli_steps_per_s, 2_500);
-    // At the same work 4 take 50 of 90 of what 8 took, and 8 had 16 of 22 GPUs.
-    assert_eq!(hours(advice), 77);
-    let narrow = [(4, 220_000), (4, 220_000), (8, 112_000), (4, 220_000)];
+    // At the same work 4 take 50 of 90 of what 8 took, and 8 had 16 of 28 GPUs.
+    assert_eq!(hours(advice), 60);
+    let narrow = [(4, 220_000), (8, 112_000), (8, 112_000), (4, 220_000)];
     let [wider] = &super::advise(&paced(&narrow, |_| Some(90)), CHARGED, DAY_MS, &kinds())[..] else {
         panic!()
     };
     assert!(matches!(wider.what, What::Width { now: 4, next: 8, .. }), "{wider:?}");
     assert_eq!(wider.saves, Charged::default());
+}
+
+#[test]
+fn widths_are_compared_on_equal_devices_and_by_more_than_one_run() {
+    let once = [(4, 220_000), (4, 220_000), (8, 112_000), (4, 220_000)];
+    assert_eq!(words(&paced(&once, |_| None)), [""; 0], "one run at the width");
+    let base = [(4, 220_000), (8, 200_000), (8, 200_000), (8, 200_000)];
+    assert_eq!(words(&paced(&base, |_| None)), [""; 0], "one run at the narrowest");
+    let measured = [(4, 220_000), (4, 220_000), (8, 200_000), (8, 200_000)];
+    assert_eq!(words(&paced(&measured, |_| None)), ["width"]);
+    let changed = |change: fn(&mut Used)| {
+        let mut runs = paced(&measured, |_| None);
+        runs[..2].iter_mut().filter_map(|run| run.used.as_mut()).for_each(change);
+        words(&runs)
+    };
+    assert_eq!(changed(|used| "A30".clone_into(&mut used.model)), [""; 0]);
+    assert_eq!(changed(|used| used.is_whole = false), [""; 0]);
+    assert_eq!(changed(|used| used.ranks = 1), [""; 0], "more devices for each rank");
+    let slow = [(4, 220_000), (4, 9_000_000), (4, 220_000), (8, 200_000), (8, 200_000)];
+    assert_eq!(words(&paced(&slow, |_| None)), ["width"], "the median counts");
+    let super_linear = [(4, 260_000), (4, 260_000), (8, 100_000), (8, 100_000), (4, 260_000)];
+    assert_eq!(words(&paced(&super_linear, |_| None)), [""; 0], "it is not the same work");
 }
 
 #[test]
@@ -257,7 +311,7 @@ fn nothing_overflows() {
         (run.ran_ms, run.limit_ms) = (u64::MAX, Some(u64::MAX));
         (used.sampled_ms, used.busy_ms, used.peak_bytes) = (u64::MAX, u64::MAX, Some(u64::MAX));
         (used.ranks, used.devices) = (1, u32::MAX);
-        (used.busy_devices, used.device_bytes) = (u32::MAX, u64::MAX);
+        (used.used_devices, used.device_bytes, used.samples) = (u32::MAX, u64::MAX, u64::MAX);
         (used.steps, used.steps_ms, used.saves_every_ms) = (u64::MAX, 1, Some(u64::MAX));
         used.interval = Some(Interval { takes_ms: u64::MAX, loss_every_ms: 1, every_ms: 1 });
     };

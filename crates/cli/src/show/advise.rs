@@ -116,17 +116,17 @@ fn instead_of(what: &What) -> Option<String> {
 fn why(advice: &Advice) -> String {
     let measured = match &advice.what {
         What::Gpus { now, busy_gpus: 0, .. } => {
-            format!("no kernel ran on its {}", count((*now).into(), "GPU"))
+            format!("no kernel ran on its {}, and no memory was in use", count((*now).into(), "GPU"))
         }
         What::Gpus { now, busy_gpus, .. } if busy_gpus < now => {
-            format!("kernels ran on {busy_gpus} of its {now} GPUs")
+            format!("kernels ran or memory was in use on {busy_gpus} of its {now} GPUs")
         }
         What::Gpus { busy_percent, .. } => {
             format!("its GPUs were busy for at most {busy_percent} % of the time")
         }
         What::Share { busy_percent, peak_bytes, device_bytes, .. }
         | What::Mig { busy_percent, peak_bytes, device_bytes, .. } => format!(
-            "its GPUs were busy for at most {busy_percent} % of the time, and {}",
+            "its busiest GPU was busy for at most {busy_percent} % of the time, and {}",
             memory(*peak_bytes, *device_bytes)
         ),
         What::Model { next_device_bytes, peak_bytes, device_bytes, .. } => format!(

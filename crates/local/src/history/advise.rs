@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use phalanx_account::HOUR_MS;
 use phalanx_account::advice::{Charged, Interval, Run, Used};
-use phalanx_model::{JobId, Timestamp};
+use phalanx_model::{DeviceMask, JobId, Timestamp};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row as Found, named_params};
 
@@ -44,10 +44,14 @@ pub struct Had {
 /// Times and steps are added to those of the rows before; of maxima the largest counts, and of all else the newest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amounts {
+    pub samples: u64,
     pub sampled_ms: u64,
+    /// The mean of its devices.
     pub busy_ms: u64,
-    /// The most.
-    pub busy_devices: u32,
+    /// Of the busiest device.
+    pub busiest_ms: u64,
+    /// Those of all rows.
+    pub used: DeviceMask,
     /// The most.
     pub peak_bytes: Option<u64>,
     pub steps: u64,
@@ -83,14 +87,28 @@ const RUNS: &str = "SELECT owner_uid, owner, {group},
         coalesce(a.ended_at, finished_at), a.attempt,
         state, terms ->> '$.job.policy.time_limit_ms',
         coalesce(terms ->> '$.job.turn.service', terms ->> '$.job.policy.idle_limit_ms') IS NOT NULL,
-        u.ranks, u.devices, u.is_whole, u.model, u.device_bytes, u.sampled_ms, u.busy_ms, u.busy_devices,
-        u.peak_bytes, u.steps, u.steps_ms, u.steps_of, u.saves_every_ms, u.takes_ms, u.nodes
-    FROM (SELECT *, CASE WHEN json_valid(spec_json) THEN spec_json ELSE '{}' END AS terms FROM jobs) j
+        u.ranks, u.devices, u.is_whole, u.model, u.device_bytes, u.sampled_ms, u.busy_ms, u.used_mask,
+        u.peak_bytes, u.steps, u.steps_ms, u.steps_of, u.saves_every_ms, u.takes_ms, u.nodes, u.samples, u.busiest_ms,
+        j.id
+    FROM (SELECT *, CASE WHEN json_valid(spec_json) THEN spec_json ELSE '{}' END AS terms
+        FROM (SELECT * FROM jobs WHERE finished_at >= ?1 UNION ALL SELECT * FROM jobs WHERE finished_at IS NULL)) j
     JOIN attempts a ON a.job = j.id
     LEFT JOIN used u ON u.job = a.job AND u.gang = a.gang AND u.attempt = a.attempt";
 
-/// The columns of `used` in a row of [`RUNS`].
+/// The columns of `used` in a row of [`RUNS`], and the job.
 const OF_USED: usize = 9;
+const JOB: usize = OF_USED + 17;
+
+/// The question for runs. Those of jobs that finished before the time are not looked at.
+fn runs_sql(uid: Option<u32>, ask: &AdviseAsk) -> (String, Vec<Value>) {
+    let conditions = ask.conditions(uid, ["owner_uid = ?", "owner = ?"]);
+    let (mut sql, rest) = narrowed(&RUNS.replace("{group}", GROUP), conditions);
+    sql += " AND began >= ?1 ORDER BY began DESC LIMIT ?";
+    let mut values = vec![Value::Integer(integer(ask.since.unwrap_or_default().0))];
+    values.extend(rest);
+    values.push(Value::Integer(RUNS_MAX.into()));
+    (sql, values)
+}
 
 impl AdviseAsk {
     /// Which jobs, where `owner` and `uid` are names of columns.
@@ -120,12 +138,8 @@ impl History {
         ask: &AdviseAsk,
         now: Timestamp,
         interval: impl Fn(u64, u32) -> Interval,
-    ) -> Result<Vec<(Group, Run)>, HistoryError> {
-        let conditions = ask.conditions(uid, ["owner_uid = ?", "owner = ?"]);
-        let (mut sql, mut values) = narrowed(&RUNS.replace("{group}", GROUP), conditions);
-        sql += " AND began >= ? ORDER BY began DESC LIMIT ?";
-        values.push(Value::Integer(integer(ask.since.unwrap_or_default().0)));
-        values.push(Value::Integer(RUNS_MAX.into()));
+    ) -> Result<Vec<(JobId, Group, Run)>, HistoryError> {
+        let (sql, values) = runs_sql(uid, ask);
         self.many(&sql, rusqlite::params_from_iter(values), |row| {
             let group = Group { uid: row.get(0)?, user: row.get(1)?, name: row.get(2)? };
             let began = time(row, 3)?;
@@ -142,11 +156,11 @@ impl History {
                 limit_ms,
                 used,
             };
-            Ok((group, run))
+            Ok((JobId(unsigned(JOB, row.get(JOB)?)?), group, run))
         })
     }
 
-    /// The charges of each group since a time.
+    /// The charges of these jobs since a time, by their groups.
     ///
     /// # Errors
     /// As [`Self::job`].
@@ -154,23 +168,24 @@ impl History {
         &self,
         uid: Option<u32>,
         ask: &AdviseAsk,
+        jobs: &BTreeMap<JobId, &Group>,
     ) -> Result<BTreeMap<Group, Charged>, HistoryError> {
-        let question = format!("SELECT uid, user, {GROUP}, price_micro, sum(device_us) FROM account");
-        let (mut sql, mut values) = narrowed(&question, ask.conditions(uid, ["uid = ?", "user = ?"]));
-        sql += " AND job > 0 AND hour >= ? GROUP BY 1, 2, 3, 4";
+        let question = "SELECT job, price_micro, sum(device_us) FROM account";
+        let (mut sql, mut values) = narrowed(question, ask.conditions(uid, ["uid = ?", "user = ?"]));
+        sql += " AND job > 0 AND hour >= ? GROUP BY 1, 2";
         values.push(Value::Integer(integer(ask.since.unwrap_or_default().0 / HOUR_MS)));
         let rows = self.many(&sql, rusqlite::params_from_iter(values), |row| {
-            let group = Group { uid: row.get(0)?, user: row.get(1)?, name: row.get(2)? };
-            Ok((group, row.get::<_, i64>(3)?, row.get::<_, i64>(4)?))
+            Ok((JobId(unsigned(0, row.get(0)?)?), row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
         })?;
-        let mut charged: BTreeMap<Group, Charged> = BTreeMap::new();
-        for (group, price_micro, device_us) in rows {
-            let of = charged.entry(group).or_default();
-            let cost = micro(i128::from(price_micro) * i128::from(device_us));
-            of.device_us = of.device_us.saturating_add(device_us);
-            of.cost_micro = of.cost_micro.saturating_add(cost);
+        let mut costs: BTreeMap<&Group, (i64, i128)> = BTreeMap::new();
+        for (job, price_micro, device_us) in rows {
+            let Some(group) = jobs.get(&job) else { continue };
+            let (of, cost) = costs.entry(group).or_default();
+            *of = of.saturating_add(device_us);
+            *cost = cost.saturating_add(i128::from(price_micro) * i128::from(device_us));
         }
-        Ok(charged)
+        let charged = |(device_us, cost)| Charged { device_us, cost_micro: micro(cost) };
+        Ok(costs.into_iter().map(|(group, sums)| (group.clone(), charged(sums))).collect())
     }
 
     /// The lowest price of each model on nodes that are not taken back, in the last day that was charged.
@@ -197,23 +212,26 @@ fn used(row: &Found<'_>, interval: impl Fn(u64, u32) -> Interval) -> rusqlite::R
         device_bytes: number(4)?,
         sampled_ms: number(5)?,
         busy_ms: number(6)?,
-        busy_devices: row.get(OF_USED + 7)?,
+        used_devices: row.get::<_, i64>(OF_USED + 7)?.count_ones(),
         peak_bytes: maybe(8)?,
         steps: number(9)?,
         steps_ms: number(10)?,
         steps_of: maybe(11)?,
         saves_every_ms: maybe(12)?,
         interval: maybe(13)?.map(|takes_ms| interval(takes_ms, nodes)),
+        samples: number(15)?,
+        busiest_ms: number(16)?,
     })
 }
 
 pub(super) fn write_used(connection: &Connection, row: &UsedRow) -> rusqlite::Result<()> {
     let mut statement = connection.prepare_cached(
         "INSERT INTO used VALUES (:job, :gang, :attempt, :ranks, :nodes, :devices, :is_whole, :model, :device_bytes,
-            :sampled_ms, :busy_ms, :busy_devices, :peak_bytes, :steps, :steps_ms, :steps_of, :takes_ms,
+            :samples, :sampled_ms, :busy_ms, :busiest_ms, :used_mask, :peak_bytes, :steps, :steps_ms, :steps_of, :takes_ms,
             :saves_every_ms)
-            ON CONFLICT DO UPDATE SET sampled_ms = sampled_ms + excluded.sampled_ms,
-            busy_ms = busy_ms + excluded.busy_ms, busy_devices = max(busy_devices, excluded.busy_devices),
+            ON CONFLICT DO UPDATE SET samples = samples + excluded.samples,
+            sampled_ms = sampled_ms + excluded.sampled_ms, busy_ms = busy_ms + excluded.busy_ms,
+            busiest_ms = busiest_ms + excluded.busiest_ms, used_mask = used_mask | excluded.used_mask,
             peak_bytes = nullif(max(coalesce(peak_bytes, -1), coalesce(excluded.peak_bytes, -1)), -1),
             steps = steps + excluded.steps, steps_ms = steps_ms + excluded.steps_ms,
             steps_of = coalesce(excluded.steps_of, steps_of), takes_ms = coalesce(excluded.takes_ms, takes_ms),
@@ -225,7 +243,8 @@ pub(super) fn write_used(connection: &Connection, row: &UsedRow) -> rusqlite::Re
         ":ranks": had.ranks, ":nodes": had.nodes, ":devices": had.devices, ":is_whole": had.is_whole,
         ":model": had.model, ":device_bytes": integer(had.device_bytes),
         ":sampled_ms": integer(amounts.sampled_ms), ":busy_ms": integer(amounts.busy_ms),
-        ":busy_devices": amounts.busy_devices, ":peak_bytes": amounts.peak_bytes.map(integer),
+        ":samples": integer(amounts.samples), ":busiest_ms": integer(amounts.busiest_ms),
+        ":used_mask": amounts.used.0.cast_signed(), ":peak_bytes": amounts.peak_bytes.map(integer),
         ":steps": integer(amounts.steps), ":steps_ms": integer(amounts.steps_ms),
         ":steps_of": amounts.steps_of.map(integer), ":takes_ms": amounts.takes_ms.map(integer),
         ":saves_every_ms": amounts.saves_every_ms.map(integer),
@@ -291,15 +310,17 @@ mod tests {
         let limited = r#"{"job":{"policy":{"time_limit_ms":9000,"idle_limit_ms":null},"turn":{}}}"#;
         let service = r#"{"job":{"policy":{"time_limit_ms":null},"turn":{"service":{"min":1}}}}"#;
         let first = Amounts {
+            samples: 2,
             sampled_ms: 10,
             busy_ms: 5,
-            busy_devices: 1,
+            busiest_ms: 6,
+            used: DeviceMask(1),
             steps: 3,
             steps_ms: 300,
             takes_ms: Some(7),
             ..Amounts::default()
         };
-        let second = Amounts { peak_bytes: Some(60), busy_devices: 2, takes_ms: None, ..first };
+        let second = Amounts { peak_bytes: Some(60), used: DeviceMask(1 << 63), takes_ms: None, ..first };
         let third = Amounts { peak_bytes: Some(50), ..first };
         let rows = [
             Row::Job(row(1, 7, "sweep-1", limited)),
@@ -319,7 +340,7 @@ mod tests {
     fn runs(history: &History, uid: Option<u32>, ask: &AdviseAsk) -> Vec<(String, Run)> {
         let interval = |takes_ms, nodes: u32| Interval { takes_ms, loss_every_ms: nodes.into(), every_ms: 1 };
         let runs = history.runs(uid, ask, Timestamp(9_000), interval).unwrap();
-        runs.into_iter().map(|(group, run)| (group.name, run)).collect()
+        runs.into_iter().map(|(_, group, run)| (group.name, run)).collect()
     }
 
     #[test]
@@ -340,9 +361,11 @@ mod tests {
         };
         assert_eq!((limit_ms, ran_ms, has_succeeded), (Some(9_000), 3_000, true));
         assert_eq!(
-            (used.sampled_ms, used.busy_ms, used.busy_devices, used.peak_bytes),
-            (30, 15, 2, Some(60))
+            (used.sampled_ms, used.busy_ms, used.used_devices, used.peak_bytes),
+            (30, 15, 2, Some(60)),
+            "the devices of all rows"
         );
+        assert_eq!((used.samples, used.busiest_ms), (6, 18));
         assert_eq!((used.steps, used.steps_ms, used.device_bytes), (9, 900, 80));
         assert_eq!(used.interval, Some(Interval { takes_ms: 7, loss_every_ms: 1, every_ms: 1 }));
     }
@@ -355,27 +378,41 @@ mod tests {
         assert_eq!(count(Some(7), AdviseAsk::default()), 2);
         assert_eq!(count(Some(7), AdviseAsk { user: Some("user-8".to_owned()), ..AdviseAsk::default() }), 0);
         assert_eq!(count(None, AdviseAsk { job: Some("sweep-*".to_owned()), ..AdviseAsk::default() }), 2);
-        assert_eq!(count(None, AdviseAsk { since: Some(Timestamp(2_500)), ..AdviseAsk::default() }), 1);
+        let since = AdviseAsk { since: Some(Timestamp(2_500)), ..AdviseAsk::default() };
+        assert_eq!(count(None, since.clone()), 1);
+        let (sql, values) = runs_sql(None, &since);
+        let values = rusqlite::params_from_iter(values);
+        let plan: Vec<String> =
+            history.many(&format!("EXPLAIN QUERY PLAN {sql}"), values, |row| row.get(3)).unwrap();
+        for index in ["jobs_by_finish", "jobs_unfinished"] {
+            assert!(plan.iter().any(|step| step.contains(index)), "{plan:?}");
+        }
     }
 
     #[test]
-    fn charges_are_those_of_the_group_and_prices_those_of_the_last_day() {
+    fn charges_are_those_of_the_runs_and_prices_those_of_the_last_day() {
         let dir = tempfile::tempdir().unwrap();
         let history = filled(dir.path());
-        for (hour, name, spot, price) in
-            [(5, "sweep-1", 0, 9), (50, "sweep-1", 0, 2_000_000), (50, "sweep-22", 1, 1_000_000)]
+        for (hour, job, spot, price) in
+            [(5, 1, 0, 9), (50, 1, 0, 2_000_000), (50, 2, 1, 1_000_000), (50, 4, 0, 5_000_000)]
         {
-            let sql = "INSERT INTO account VALUES (?, 'running', 'default', 7, 'user-7', 1, ?, 'H100', ?, ?4, 3600000000, ?4, '')";
-            history.connection.execute(sql, rusqlite::params![hour, name, spot, price]).unwrap();
+            let sql = "INSERT INTO account VALUES (?, 'running', 'default', 7, 'user-7', ?, 'sweep', 'H100', ?, ?4, 3600000000, ?4, '')";
+            history.connection.execute(sql, rusqlite::params![hour, job, spot, price]).unwrap();
         }
         let ask = AdviseAsk { since: Some(Timestamp(10 * HOUR_MS)), ..AdviseAsk::default() };
-        let charged = history.charged(Some(7), &ask).unwrap();
+        let group = Group { uid: 7, user: "user-7".to_owned(), name: "sweep-*".to_owned() };
+        let jobs = [(JobId(1), &group), (JobId(2), &group)].into();
+        let charged = history.charged(Some(7), &ask, &jobs).unwrap();
         let of: Vec<_> = charged.iter().map(|(group, charged)| (group.name.as_str(), *charged)).collect();
-        assert_eq!(of, [("sweep-*", Charged { device_us: 7_200_000_000, cost_micro: 3_000_000 })]);
+        assert_eq!(
+            of,
+            [("sweep-*", Charged { device_us: 7_200_000_000, cost_micro: 3_000_000 })],
+            "job 4 has no run"
+        );
         assert_eq!(
             history.prices().unwrap().into_iter().collect::<Vec<_>>(),
             [("H100".to_owned(), 2_000_000)]
         );
-        assert_eq!(history.charged(Some(8), &ask).unwrap().len(), 0);
+        assert_eq!(history.charged(Some(8), &ask, &jobs).unwrap().len(), 0);
     }
 }

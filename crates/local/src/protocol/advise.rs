@@ -42,7 +42,7 @@ pub struct JobAdvice {
     pub sampled_runs: u32,
     /// From the start of the first run until now.
     pub span_ms: u64,
-    /// What the account charged for them.
+    /// What the account charged for the jobs of these runs.
     pub charged: Charged,
     pub advice: Vec<Advice>,
 }

@@ -16,7 +16,11 @@ use crate::server::Peer;
 /// Advice on the jobs that a peer may see.
 pub(super) fn advise(daemon: &Daemon, peer: &Peer, ask: &AdviseAsk) -> Result<Answer, Failure> {
     account::write_down_for_a_user(daemon);
-    daemon.used.write_down(daemon);
+    if peer.is_operator {
+        daemon.used.write_down(daemon);
+    } else {
+        daemon.used.write_down_for_a_user(daemon);
+    }
     let now = daemon.clock.now();
     let uid = (!peer.is_operator).then_some(peer.owner.uid);
     let losses = daemon.progress.losses();
