@@ -469,3 +469,102 @@ fn a_job_that_is_forgotten_while_it_moves_keeps_nothing() {
     watched.step(&[Input::JobForgotten { job: mover.job }]);
     assert_eq!((watched.phase(5), watched.phase(6)), ("starting", "starting"));
 }
+
+/// Splitmix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % end
+    }
+}
+
+impl Random {
+    /// Something happens while gangs move: members end one by one, nodes close and open, jobs are cancelled or held, time passes,
+    /// and the engine is built anew.
+    fn trouble(&mut self, watched: &mut Watched, last: u64) {
+        let job = JobId(1 + self.below(last));
+        let by = || "user".to_owned();
+        match self.below(8) {
+            0 => drop(watched.restart()),
+            1 => drop(watched.step(&[Input::CancelRequested { job, by: by() }])),
+            2 => drop(watched.step(&[Input::JobHeld { job, by: by() }])),
+            3 => drop(watched.step(&[Input::JobReleased { job, by: by() }])),
+            4 => drop(watched.advance(self.below(10) * 15_000)),
+            at @ 5..7 => {
+                let node =
+                    NodeName::new(["a-0", "a-1", "b-0", "c-1"][usize::try_from(self.below(4)).unwrap()]);
+                let node = node.unwrap();
+                drop(watched.step(&[if at == 5 {
+                    Input::NodeCordoned { node }
+                } else {
+                    Input::NodeUncordoned { node }
+                }]));
+            }
+            _ if watched.phase(job.0) == "stopping" => drop(watched.exit(job.0, [0])),
+            _ => {}
+        }
+    }
+}
+
+/// What `halves` does by hand, at random. The checker looks at each step, as in all tests here.
+#[test]
+fn whatever_happens_meanwhile_moves_keep_their_promises() {
+    let (mut opened, mut done) = (0, 0);
+    for seed in 0..60 {
+        let (mut random, mut watched, mut last) = (Random(seed), racks(&["a", "b", "c"]), 0);
+        for _ in 0..4 {
+            while (1..=last).all(|number| watched.phase(number) != "pending") && last < 60 {
+                last += 1;
+                watched.submit(match random.below(3) {
+                    0 => job(last, gang(2).devices(2)).may_move().time_limit(100 * HOUR_MS),
+                    1 => job(last, gang(2).devices(1)).time_limit(100 * HOUR_MS),
+                    _ => one_node(last),
+                });
+                if watched.phase(last) == "starting" {
+                    watched.run(last);
+                }
+            }
+            let ends = |number: &u64| watched.phase(*number) == "running" && random.below(2) == 0;
+            let ending: Vec<u64> = (1..=last).filter(ends).collect();
+            for number in ending {
+                let ranks = u32::try_from(watched.members(number).len()).unwrap();
+                watched.exit(number, 0..ranks);
+            }
+            for number in 1..=last {
+                match watched.phase(number) {
+                    "starting" => watched.run(number),
+                    "pending" => drop(
+                        watched.step(&[Input::CancelRequested { job: JobId(number), by: "user".into() }]),
+                    ),
+                    _ => {}
+                }
+            }
+            watched.advance(20 * MINUTE_MS);
+            last += 1;
+            watched.submit(whole_rack(last));
+            if let Ok(opening) = opening(&watched, None) {
+                opened += 1;
+                let moves: Vec<GangId> = opening.moves.iter().map(|one| one.gang).collect();
+                assert_eq!(moved(&ask(&mut watched, opening.gang.job.0)), moves, "as the question says");
+                (0..random.below(6)).for_each(|_| random.trouble(&mut watched, last));
+            }
+            for number in 1..=last {
+                if watched.phase(number) == "stopping" {
+                    let ranks = u32::try_from(watched.members(number).len()).unwrap();
+                    watched.exit(number, 0..ranks);
+                }
+            }
+            for number in 1..=last {
+                if watched.phase(number) == "starting" {
+                    watched.run(number);
+                    done += u32::from(watched.record(id(number)).attempt == 2);
+                }
+            }
+        }
+    }
+    assert!(opened > 20 && done > 20, "{opened} places were opened, {done} gangs went on elsewhere");
+}

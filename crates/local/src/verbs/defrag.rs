@@ -44,7 +44,7 @@ fn moved(engine: &Engine, changes: &[Change], by: GangId) -> Result<Vec<MoveView
         {
             let from = engine.gang(*gang)?.placement.clone()?;
             let (gang, to, lost_device_ms) = (*gang, to.clone(), *lost_device_ms);
-            Some(move_view(engine, Move { gang, from, to, lost_device_ms }))
+            Some(move_view(engine, &Move { gang, from, to, lost_device_ms }))
         }
         _ => None,
     });
@@ -88,13 +88,13 @@ fn opening(engine: &Engine, gang: Option<GangId>) -> Result<DefragView, String> 
         at,
         otherwise,
         pending_since,
-        moves: moves.into_iter().map(|one| move_view(engine, one)).collect(),
+        moves: moves.iter().map(|one| move_view(engine, one)).collect(),
         restart_ms,
         is_applied: false,
     })
 }
 
-fn move_view(engine: &Engine, one: Move) -> MoveView {
+fn move_view(engine: &Engine, one: &Move) -> MoveView {
     MoveView {
         gang: one.gang,
         name: name(engine, one.gang),
