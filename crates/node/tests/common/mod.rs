@@ -153,9 +153,14 @@ pub fn until(handle: &mut Handle, wanted: impl Fn(&ShimEvent) -> bool) -> ShimEv
 
 pub fn exit_of(handle: &mut Handle) -> Exit {
     match until(handle, ShimEvent::is_last) {
-        ShimEvent::Exited { exit } => exit,
+        ShimEvent::Exited { exit } => timeless(exit),
         other => panic!("{other:?}"),
     }
+}
+
+/// The exit without the time of its end.
+pub fn timeless(exit: Exit) -> Exit {
+    Exit { ended_ns: None, ..exit }
 }
 
 pub fn failure_of(handle: &mut Handle) -> (phalanx_model::FailureClass, String) {
