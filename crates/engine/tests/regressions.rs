@@ -568,19 +568,24 @@ fn whoever_waits_for_a_job_that_is_told_to_have_ended_goes_on() {
 /// A rank that left something behind was heard of last although it failed first, and the rank that failed for it was blamed.
 #[test]
 fn the_rank_that_ended_first_is_blamed() {
-    let failed = |code, ended_ns| Exit { ended_ns, ..Exit::code(code) };
+    let at = |ms: u64, exit: Exit| Exit { ended_ns: Some(ms * 1_000_000), ..exit };
+    let (failed, killed, told) = (Exit::code(1), Exit::by_signal(9), Exit::by_signal(15));
     let cases = [
-        ((Some(20), Some(10)), 2, "it ended before"),
-        ((Some(10), Some(20)), 1, "it ended after"),
-        ((None, Some(10)), 1, "nobody knows"),
+        (at(900, failed.clone()), at(100, failed.clone()), 2, "it ended before"),
+        (at(100, failed.clone()), at(900, failed.clone()), 1, "it ended after"),
+        (at(110, failed.clone()), at(100, failed.clone()), 1, "nobody can tell"),
+        (at(100, failed.clone()), at(110, killed.clone()), 2, "it was killed, and the other one exited"),
+        (at(110, killed), at(100, failed.clone()), 1, "it exited, and the other one was killed"),
+        (at(100, failed.clone()), at(110, told), 1, "it was told to"),
+        (failed.clone(), at(100, failed), 1, "nobody knows"),
     ];
-    for ((first_ns, second_ns), blamed, what) in cases {
+    for (first, second, blamed, what) in cases {
         let mut watched = Watched::with_nodes(&levels(&["cluster"]), &[node("a").gpus(4).build()]);
         watched.submit(job(1, gang(3)).retry(1, &[FailureClass::UserCode]));
         watched.run(1);
-        watched.step(&[Input::MemberExited { member: watched.member(1, 1), exit: failed(1, first_ns) }]);
+        watched.step(&[Input::MemberExited { member: watched.member(1, 1), exit: first }]);
         watched.restart();
-        watched.step(&[Input::MemberExited { member: watched.member(1, 2), exit: failed(7, second_ns) }]);
+        watched.step(&[Input::MemberExited { member: watched.member(1, 2), exit: second }]);
         let phase = watched.record(JobId(1).gang(0)).phase.clone();
         let Phase::Stopping { cause: StopCause::Failure { rank, .. }, .. } = phase else {
             panic!("{phase:?}")

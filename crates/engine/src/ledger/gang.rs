@@ -14,6 +14,11 @@ use phalanx_model::{
 use super::Ledger;
 use super::apply::{ending_of, refuse};
 
+/// Ends that are seen within this time may have been in the other order: a process that is killed closes its sockets before
+/// anybody can see that it has ended.
+const ABOUT_NS: u64 = 200_000_000;
+const SIGTERM: i32 = 15;
+
 impl Ledger {
     pub(super) fn set_phase(&mut self, gang: GangId, phase: Phase) {
         self.count_service(gang);
@@ -124,8 +129,9 @@ impl Ledger {
         self.close_if_all_exited(gang, out);
     }
 
-    /// A gang is being stopped for the rank that was heard of first. If this rank ended before that one, this one failed, and the
-    /// other one failed for it: what the first rank left behind may have ended later.
+    /// A gang is being stopped for the rank that was heard of first. If this rank ended clearly before that one, this one failed,
+    /// and the other one failed for it: what the first rank left behind may have ended later. Of two that ended at about the same
+    /// time, the one that a signal ended failed first: a rank that fails for another one exits by itself.
     fn blame_the_first(&mut self, gang: GangId, rank: u32, exit: &Exit, out: &mut Outcome) {
         let Some(record) = self.record(gang) else { return };
         let Phase::Stopping { cause: StopCause::Failure { rank: Some(blamed), .. }, stage, next_at } =
@@ -133,12 +139,13 @@ impl Ledger {
         else {
             return;
         };
-        let ended_ns = match self.member_state(gang, blamed) {
-            Some(MemberState::Exited(of)) => of.ended_ns,
-            _ => None,
-        };
-        let is_first = exit.ended_ns.zip(ended_ns).is_some_and(|(this, other)| this < other);
-        if is_first {
+        let Some(MemberState::Exited(of)) = self.member_state(gang, blamed) else { return };
+        let Some((this, other)) = exit.ended_ns.zip(of.ended_ns) else { return };
+        let is_clearly_first = this.saturating_add(ABOUT_NS) <= other;
+        let was_not_told = !matches!(stage, StopStage::Killed | StopStage::Lingering);
+        let is_killed = |exit: &Exit| exit.signal.is_some_and(|signal| signal != SIGTERM) && was_not_told;
+        let is_about_then = this.abs_diff(other) < ABOUT_NS;
+        if is_clearly_first || is_about_then && is_killed(exit) && !is_killed(of) {
             let (attempt, cause) = (record.attempt, self.failure(gang, rank, exit));
             self.set_phase(gang, Phase::Stopping { cause: cause.clone(), stage, next_at });
             out.changes.push(Change::GangStopping { gang, attempt, cause });
