@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::cmp::Reverse;
 
-use phalanx_model::{Decision, Defragmentation, Gang, GangId, Phase, Placement, Timestamp, Topology, show};
+use phalanx_model::{Decision, Defragmentation, Gang, GangId, Phase, Placement, Timestamp, show};
 
 use super::Config;
 use super::draft::Draft;
@@ -17,7 +17,7 @@ use super::preempt::Spent;
 use super::reservation::Reservation;
 use super::reserve::ReservedPlacement;
 use super::run::Cycle;
-use crate::cluster::{LevelAt, Pick};
+use crate::cluster::Pick;
 use crate::placement::{Ceiling, Verdict, level_of, placement, verdict};
 use crate::preemption::{Candidate, Selected, select};
 use crate::queueing::Holder;
@@ -150,8 +150,7 @@ impl<'a> Cycle<'a> {
         if search.place(tree, space, &wants, Ceiling(tree.level_of_required(&wants))).is_some() {
             return Err("there is room for it without moves".to_owned());
         }
-        let worth_device_ms = waits_ms.saturating_mul(u64::from(gang.device_count()));
-        let Found { picks, order, moves } = self.moves_for(id, &wants, worth_device_ms, rules)?;
+        let Found { picks, order, moves } = self.moves_for(id, &wants, waits_ms, rules)?;
         if moves.len() > rules.settings.gangs_max as usize {
             return Err(format!(
                 "{} jobs would have to move, and the settings allow {}",
@@ -181,22 +180,12 @@ impl<'a> Cycle<'a> {
     /// The gang, inside one domain of the level of the nearest place for it, if it waits for that.
     fn as_near_as_can_be<'g>(&mut self, gang: &'g Gang) -> Result<Cow<'g, Gang>, String> {
         let near = self.nearest(gang).ok_or("it would fit nowhere if no job ran")?;
-        let (tree, level) = (self.tree(), near.level.min(LevelAt::Node));
-        if !far::waits(gang) || level <= tree.level_of_required(gang) {
-            return Ok(Cow::Borrowed(gang));
-        }
-        let topology = Topology { required: Some(tree.level_name(level)), ..gang.topology.clone() };
-        Ok(Cow::Owned(Gang { topology, ..gang.clone() }))
+        let inside = if far::waits(gang) { far::inside(self.tree(), gang, near.level) } else { None };
+        Ok(inside.map_or(Cow::Borrowed(gang), Cow::Owned))
     }
 
     /// The cheapest moves that open a place for a gang.
-    fn moves_for(
-        &mut self,
-        id: GangId,
-        gang: &Gang,
-        worth_device_ms: u64,
-        rules: Rules,
-    ) -> Result<Found, String> {
+    fn moves_for(&mut self, id: GangId, gang: &Gang, waits_ms: u64, rules: Rules) -> Result<Found, String> {
         let (mut candidates, first_at) = self.movable(rules);
         if candidates.is_empty() {
             return Err(match first_at {
@@ -208,7 +197,7 @@ impl<'a> Cycle<'a> {
             });
         }
         let least_device_ms = candidates.iter().map(|of| of.lost_device_ms).min().unwrap_or(0);
-        if rules.has_to_pay && least_device_ms >= worth_device_ms {
+        if rules.has_to_pay && !Defragmentation::pays(waits_ms, gang.device_count(), least_device_ms) {
             return Err("the moves cost more than the wait".to_owned());
         }
         if !self.has_no_window(std::iter::once(id).chain(candidates.iter().map(|of| of.id))) {
@@ -267,17 +256,10 @@ impl<'a> Cycle<'a> {
     fn place_elsewhere(&mut self, of: &Candidate<'a>) -> Option<(Vec<Pick>, Vec<u32>)> {
         let (tree, hardware) = (self.tree(), self.ledger.hardware());
         let mut had = self.ledger.picks(of.id)?.to_vec();
-        let level = level_of(tree, &had)?.min(LevelAt::Node);
-        let level = level.max(tree.level_of_required(of.gang).min(LevelAt::Node));
-        let topology = match tree.level_of_required(of.gang) {
-            required if level > required => {
-                Topology { required: Some(tree.level_name(level)), ..of.gang.topology.clone() }
-            }
-            _ => of.gang.topology.clone(),
-        };
-        let wants = Gang { topology, ..of.gang.clone() };
+        let inside = far::inside(tree, of.gang, level_of(tree, &had)?);
+        let wants = inside.as_ref().unwrap_or(of.gang);
         let Draft { search, space, .. } = &mut self.draft;
-        let Verdict::Go(_, cost) = verdict(hardware, search, space, &wants, None) else { return None };
+        let Verdict::Go(_, cost) = verdict(hardware, search, space, wants, None) else { return None };
         let (picks, order) = (search.picks().to_vec(), search.order().to_vec());
         had.sort_by_key(|pick| pick.node);
         let now_ns = search.measured(tree, space, of.gang, &had).map(|found| found.cost.time_ns);

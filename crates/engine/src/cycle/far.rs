@@ -125,12 +125,7 @@ impl Cycle<'_> {
     /// to be anyway, or does not wait for nearer places.
     pub(super) fn nearest_of(&mut self, request: RequestClassId, gang: &Gang) -> Option<Gang> {
         let near = if waits(gang) { self.near(request)? } else { return None };
-        let level = near.level.min(LevelAt::Node);
-        let tree = self.tree();
-        (level > tree.level_of_required(gang)).then(|| Gang {
-            topology: Topology { required: Some(tree.level_name(level)), ..gang.topology.clone() },
-            ..gang.clone()
-        })
+        inside(self.tree(), gang, near.level)
     }
 
     /// The best place for gangs of a request class if no gang ran; `None` if there is none.
@@ -159,6 +154,16 @@ impl Cycle<'_> {
         let tree = self.tree();
         tree.roots().map(|root| tree.domains[0][root].devices).sum()
     }
+}
+
+/// The gang if it has to be inside one domain of a level, or inside one node if the level is narrower; `None` if it has to be
+/// anyway.
+pub(super) fn inside(tree: &Tree, gang: &Gang, level: LevelAt) -> Option<Gang> {
+    let level = level.min(LevelAt::Node);
+    (level > tree.level_of_required(gang)).then(|| Gang {
+        topology: Topology { required: Some(tree.level_name(level)), ..gang.topology.clone() },
+        ..gang.clone()
+    })
 }
 
 /// The level that a place is inside of: the node if its devices are as fast all together as these alone.

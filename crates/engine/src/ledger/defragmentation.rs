@@ -1,9 +1,7 @@
 //! Gangs that move to open a place for a gang that waits: what was asked for, and the places that are kept for the gangs that
 //! move until they start there.
 
-use phalanx_model::{
-    Change, DeviceMask, GangId, Outcome, Phase, Placement, Reserved, StopCause, StopStage, Timestamp,
-};
+use phalanx_model::{DeviceMask, GangId, Outcome, Phase, Placement, StopCause, StopStage, Timestamp};
 
 use super::Ledger;
 use super::apply::refuse;
@@ -144,10 +142,6 @@ impl Ledger {
         if self.is_held(gang.job) || !self.moving.contains_key(&gang) {
             return;
         }
-        let reserved = Reserved { placement: to, at: None, evicts: true, made_at: self.now };
-        out.changes.push(Change::GangReserved { gang, reserved: reserved.clone() });
-        if let Some(record) = self.record_mut(gang) {
-            record.reserved = Some(reserved);
-        }
+        self.reserve_again(gang, to, out);
     }
 }

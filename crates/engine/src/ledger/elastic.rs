@@ -2,7 +2,8 @@
 //! they saved. The part of their placement that they keep is reserved for them in between.
 
 use phalanx_model::{
-    Boundary, Change, GangId, Input, JobId, Outcome, Phase, Reserved, Resize, StopCause, StopStage, Timestamp,
+    Boundary, Change, GangId, Input, JobId, Outcome, Phase, Placement, Reserved, Resize, StopCause,
+    StopStage, Timestamp,
 };
 
 use super::Ledger;
@@ -118,14 +119,18 @@ impl Ledger {
 
     /// Gives a gang its new size, and reserves its own placement until it starts again.
     pub(super) fn keep_place(&mut self, gang: GangId, out: &mut Outcome) {
-        let now = self.now;
         if self.is_held(gang.job) {
             return self.keep_size(gang);
         }
         let Some(resize) = self.record(gang).and_then(|record| record.resize.clone()) else { return };
         let kept = u32::try_from(resize.keeps.slots.len()).unwrap_or(u32::MAX);
         self.set_size(gang, kept);
-        let reserved = Reserved { placement: resize.keeps, at: None, evicts: true, made_at: now };
+        self.reserve_again(gang, resize.keeps, out);
+    }
+
+    /// Reserves a placement for a gang that has just stopped, and starts again there.
+    pub(super) fn reserve_again(&mut self, gang: GangId, placement: Placement, out: &mut Outcome) {
+        let reserved = Reserved { placement, at: None, evicts: true, made_at: self.now };
         out.changes.push(Change::GangReserved { gang, reserved: reserved.clone() });
         if let Some(record) = self.record_mut(gang) {
             record.reserved = Some(reserved);
