@@ -1,6 +1,6 @@
 //! Events: one for a gang and what happens to it, and not one for each of its pods.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -67,18 +67,10 @@ fn a_gang_has_one_event_for_each_start_eviction_and_stop_about_its_job() {
     // They are written in the order in which they came: what is to be said of the others is said by then.
     until_told(&cluster, "Starting", "last");
     let mut told: BTreeMap<(String, String), u32> = BTreeMap::new();
-    let mut left = BTreeSet::new();
     for event in events(&cluster) {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (reason, about) = (text(&event["reason"]), &event["regarding"]);
         let name = text(&about["name"]);
-        // A group that a Job made outlives it for a moment, while pods of a Job that was deleted go one by one.
-        // Its scheduler sees the end of a pod before or after the end of the Job.
-        let ends = ["was deleted", "its pod is gone, and so is its owner"];
-        if about["kind"] == "PodGroup" && ends.iter().any(|end| text(&event["note"]).ends_with(end)) {
-            assert!(left.insert(name), "told before: {event:#}");
-            continue;
-        }
         assert_eq!((&about["kind"], Some(&about["uid"])), (&json!("Job"), uids.get(&name)), "{event:#}");
         assert!(about["apiVersion"] == "batch/v1" && about["namespace"] == "default", "{event:#}");
         let is_warning = reason == "Evicted" || reason == "Stopping";

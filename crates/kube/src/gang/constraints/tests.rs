@@ -21,7 +21,7 @@ const HOST: &str = "kubernetes.io/hostname";
 const ROOM: &str = "example.com/room";
 
 pub(in crate::gang) struct Play {
-    lifecycle: Lifecycle,
+    pub(in crate::gang) lifecycle: Lifecycle,
     engine: Engine,
     now: Timestamp,
     has_begun: bool,

@@ -66,6 +66,12 @@ impl Lifecycle {
             _ if joins.is_some() => Membership::alone(pod),
             // Another object has the name of its owner by now, and the pod does not say whose it is.
             (Ok(Place::In(member)), Some(before)) if is_of_former(&own, &before, &member) => before,
+            // Its owner is gone, and a group that the owner made is left: the pod runs where it was started.
+            (Ok(Place::In(_)), Some(before))
+                if known.node.is_some() && self.has_lost_object(&before.gang) =>
+            {
+                before
+            }
             (Ok(Place::In(member)), _) => member,
             // What said so is gone by now; the pod is where it was.
             (_, Some(member)) => member,
@@ -168,8 +174,12 @@ impl Lifecycle {
         }
     }
 
-    /// A pod whose object is not there waits for it; bound, it holds what it holds.
+    /// A pod whose object is not there waits for it; bound, it holds what it holds. It is in no gang until then.
     fn see_orphan(&mut self, now: Timestamp, path: &str, object: GangKey, pod: &api::Pod) {
+        if let Some(Whose::Ours(key)) = self.pods.get(path) {
+            let key = key.clone();
+            self.forget_pod(now, &key, pod.name());
+        }
         self.see_other(path, pod);
         self.orphans.insert(now, object, pod);
     }
@@ -222,6 +232,11 @@ impl Lifecycle {
         let (key, pod) = self.ours(path, pod.name(), pod.uid())?;
         let (gang, role, index) = (key.clone(), pod.role.clone(), pod.index);
         (key.source != Source::Pod).then_some(Membership { gang, role, copy: 0, index })
+    }
+
+    /// Whether the object that a gang is of was seen, as its pods were placed in it, and is gone.
+    fn has_lost_object(&self, key: &GangKey) -> bool {
+        key.source.has_object() && self.told(key).is_none()
     }
 
     /// Where a pod belongs. A group that the pod's own owner made is the owner's gang.

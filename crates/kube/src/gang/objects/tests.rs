@@ -139,3 +139,81 @@ fn pods_that_do_not_say_the_uid_of_their_owner_stay_in_its_gang() {
     play.turn();
     assert_eq!(play.bound.len(), 2, "{:?}", play.reasons);
 }
+
+/// The group that the Job controller makes for a Job, with the pods one by one; or what is left of it without its owner.
+fn group_of(job: Option<&Value>) -> Value {
+    let owner = job.map_or(json!([]), |job| {
+        json!([{ "apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": job["metadata"]["uid"],
+            "controller": true }])
+    });
+    json!({
+        "apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup",
+        "metadata": { "namespace": "x", "name": "made", "uid": "made", "ownerReferences": owner },
+        "spec": { "schedulingPolicy": { "basic": {} } },
+    })
+}
+
+/// The collector took the group's owner from it, then the group, and then the pods: each in between fell to a gang of its
+/// own, and the device of one that was seen after its group was gone was never free again.
+#[test]
+fn pods_whose_job_and_group_are_deleted_before_them_stay_in_its_gang_and_free_their_nodes() {
+    let mut play = Play::of(2);
+    let first = job("first", 2);
+    play.object(&first);
+    play.object(&group_of(Some(&first)));
+    let names = ["old-0", "old-1"];
+    for (index, name) in (0..).zip(names) {
+        let mut pod = pod_of(&first, name, index);
+        pod["spec"]["schedulingGroup"] = json!({ "podGroupName": "made" });
+        play.see(name, pod);
+    }
+    play.turn();
+    assert_eq!(play.bound.len(), 2, "{:?}", play.reasons);
+    play.object_gone(&first);
+    play.object(&group_of(None));
+    let is_going = |play: &mut Play, name: &str| {
+        let mut pod = play.pods[name].clone();
+        pod["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:00Z");
+        play.see(name, pod);
+        play.turn();
+    };
+    names.iter().for_each(|name| is_going(&mut play, name));
+    assert!(play.lifecycle.counts().1 == 1, "both are in one gang");
+    play.object_gone(&group_of(None));
+    names.iter().for_each(|name| is_going(&mut play, name));
+    play.delete("old-0");
+    play.turn();
+    assert!(!play.pods.contains_key("old-1"), "the gang is stopped with it: {:?}", play.pods.keys());
+    play.turn();
+    let next = job("next", 2);
+    play.object(&next);
+    for (index, name) in (0..).zip(["next-0", "next-1"]) {
+        play.see(name, pod_of(&next, name, index));
+    }
+    play.turn();
+    assert!(play.bound.contains_key("next-0") && play.bound.contains_key("next-1"), "{:?}", play.reasons);
+}
+
+/// It waited for the group and counted as a pod of others from then on, and as a pod of its gang as well.
+#[test]
+fn a_pod_by_itself_whose_group_is_deleted_before_it_frees_its_node() {
+    let mut play = Play::of(1);
+    play.object(&group_of(None));
+    let mut pod = pod_of(&job("first", 1), "alone", 0);
+    pod["metadata"]["ownerReferences"] = json!([]);
+    pod["spec"]["schedulingGroup"] = json!({ "podGroupName": "made" });
+    play.see("alone", pod);
+    play.turn();
+    assert_eq!(play.bound.len(), 1, "{:?}", play.reasons);
+    play.object_gone(&group_of(None));
+    play.see("alone", play.pods["alone"].clone());
+    play.turn();
+    assert_eq!(play.bound.len(), 1);
+    play.delete("alone");
+    play.turn();
+    let next = job("next", 1);
+    play.object(&next);
+    play.see("next", pod_of(&next, "next", 0));
+    play.turn();
+    assert!(play.bound.contains_key("next"), "{:?}", play.reasons);
+}
