@@ -10,8 +10,10 @@ use std::io::Write;
 use fake::Fake;
 use phalanx_account::State;
 use phalanx_health::{Line, Next};
-use phalanx_local::protocol::{Answer, ErrorCode, HealthFinding, HealthReport, HealthView, NodeView, Verb};
-use phalanx_model::{Grade, Job, JobId, NodeName};
+use phalanx_local::protocol::{
+    Answer, ErrorCode, HealthFinding, HealthReport, HealthView, JobRef, NodeView, Verb,
+};
+use phalanx_model::{Grade, IdlePolicy, IdleThen, Job, JobId, NodeName, Queue, QueueName};
 
 use crate::support::{Bench, NOBODY, TWO_NODES_OF_8, env, eventually, gang, is_root, refused, shell, until};
 
@@ -355,6 +357,66 @@ fn a_job_that_does_not_use_its_gpus_is_said_and_charged_as_idle() {
     until("an empty mapping", || mapped().is_empty());
     let after = charged(State::HeldIdle);
     assert_eq!(charged(State::HeldIdle), after, "it holds nothing any more");
+}
+
+/// The queue takes GPUs of idle jobs for others, and of no more jobs than these need.
+#[test]
+fn an_idle_job_is_stopped_and_held_by_the_rule_of_its_queue_once_another_waits() {
+    let Some(machine) = Machine::new() else { return };
+    let bench = &machine.bench;
+    let idle = |then| IdlePolicy { after_ms: 1, notice_ms: 1, then, ..IdlePolicy::default() };
+    let apply = |rule: IdlePolicy| {
+        let queue = |name: &str| Queue::named(QueueName::new(name).unwrap());
+        let research = Queue { idle: Some(rule), ..queue("research") };
+        let vision = Queue { parent: Some(research.name.clone()), ..queue("vision") };
+        let queues = vec![research, vision];
+        bench.done(Verb::ApplyQueues { settings: Box::new(crate::story::settings()), queues });
+    };
+    let notices = bench.path("notices");
+    let submit = |count: u32| {
+        let mut job = on_gpus(count);
+        job.queue = QueueName::new("vision").unwrap();
+        let command = format!("sh -c 'echo $PHALANX_JOB_ID $PHALANX_EVENT >> {}'", notices.display());
+        gang(&mut job).program.notify = Some(command);
+        bench.submit(job)
+    };
+    apply(idle(IdleThen::Hold));
+    machine.fake.describe(&four_busy([0; 4], ""));
+    let (first, second) = (submit(2), submit(2));
+    let idle_since = |job| bench.get(job).gangs[0].usage.and_then(|usage| usage.idle_since);
+    until("idle GPUs", || idle_since(first).is_some() && idle_since(second).is_some());
+    assert!([first, second].iter().all(|job| bench.get(*job).state == "running"), "nobody waits");
+
+    let next = submit(2);
+    bench.await_state(next, "running");
+    let reason = |job| bench.get(job).reason;
+    let (taken, stays) = if bench.get(first).state == "pending" { (first, second) } else { (second, first) };
+    until("the hold", || reason(taken) == "Held");
+    let events = bench.get(taken).events;
+    let by = "by the idle rule of queue research";
+    assert!(events.iter().any(|e| e.what == "stopped and held" && e.detail.contains(by)), "{events:#?}");
+    assert_eq!((bench.get(stays).state.as_str(), bench.get(stays).gangs[0].attempt), ("running", 1));
+    let lines = |event: &str, job: JobId| {
+        let wanted = format!("{job} {event}");
+        bench.read("notices").lines().filter(|line| *line == wanted).count()
+    };
+    until("the notices", || lines("idle_taken", taken) == 1 && lines("idle", taken) == 1);
+    assert_eq!(lines("idle_taken", stays), 0);
+
+    // Whoever uses them keeps them, though another waits.
+    machine.fake.describe(&four(""));
+    until("work", || [stays, next].iter().all(|job| idle_since(*job).is_none()));
+    bench.done(Verb::Release { job: JobRef::Id(taken) });
+    until("a job that waits for room", || reason(taken) == "Resources");
+    assert!([stays, next].iter().all(|job| bench.get(*job).gangs[0].attempt == 1));
+    bench.cancel(taken);
+
+    // The same with a rule that cancels in any case.
+    apply(IdlePolicy { is_on_demand: false, ..idle(IdleThen::End) });
+    machine.fake.describe(&four_busy([0; 4], ""));
+    for job in [stays, next] {
+        assert_eq!(bench.ended(job).state, "cancelled");
+    }
 }
 
 /// Somebody started a program on the machine without asking for a GPU.

@@ -7,6 +7,7 @@ use phalanx_model::{Access, Class, Input, Job, Queue, QueueName, Settings};
 
 use crate::budgets::OfQueue;
 use crate::protocol::ErrorCode;
+use crate::reclaim::Rule;
 use crate::user::Names;
 
 /// The queue of jobs that name none; it need not be configured.
@@ -78,6 +79,15 @@ impl Policy {
         let mut budgets: Vec<OfQueue> = below.into_iter().filter_map(of).collect();
         budgets.sort_by_cached_key(|of| shares.path(&of.queue).count());
         budgets
+    }
+
+    /// The rule for idle jobs of each queue that has one: its own, or that of the nearest queue above it.
+    pub(crate) fn idle_rules(&self) -> BTreeMap<QueueName, Rule> {
+        let shares = self.shares();
+        let nearest = |name: &QueueName| {
+            shares.path(name).find_map(|queue| Some((queue.name.clone(), queue.idle.clone()?)))
+        };
+        shares.queues.keys().filter_map(|name| Some((name.clone(), nearest(name)?))).collect()
     }
 
     /// The class of jobs that name none.

@@ -36,6 +36,7 @@ mod progress;
 pub mod protocol;
 pub mod queues;
 mod rank_file;
+mod reclaim;
 mod record;
 mod server;
 mod sessions;

@@ -3,15 +3,17 @@
 //! A gang is idle if none of its GPUs was busy for a time that the operator sets. A GPU whose use cannot be read (in MIG
 //! mode, shared by several gangs, or not sampled) is unknown, and its gang is then never idle.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use phalanx_model::show::span;
-use phalanx_model::{DeviceMask, GangId, GangRecord, NodeName, Phase, Timestamp, Vitals};
+use phalanx_model::{DeviceMask, GangId, GangRecord, IdleThen, NodeName, Phase, Timestamp, Vitals};
 use phalanx_shell::Engine;
 
 use crate::daemon::Daemon;
 use crate::protocol::{EventView, JobView, UsageView};
+use crate::reclaim;
 
 /// A GPU is busy above this: kernels ran in more than so much of the last sampling period of the driver. What a process
 /// does that only keeps its memory is 0 %.
@@ -23,6 +25,8 @@ pub(crate) struct Usage {
     gangs: Mutex<BTreeMap<GangId, Used>>,
     /// After this time without a kernel a gang is idle.
     idle_after_ms: u64,
+    /// Jobs that were stopped and held, and cancelled, by rules of queues.
+    taken: [AtomicU64; 2],
 }
 
 #[derive(Clone, Debug)]
@@ -64,7 +68,25 @@ struct IdleChange {
 
 impl Usage {
     pub(crate) const fn new(idle_after_ms: u64) -> Self {
-        Self { gangs: Mutex::new(BTreeMap::new()), idle_after_ms }
+        let taken = [const { AtomicU64::new(0) }; 2];
+        Self { gangs: Mutex::new(BTreeMap::new()), idle_after_ms, taken }
+    }
+
+    /// The time without a kernel after which a gang is reported as idle.
+    pub(crate) const fn idle_after_ms(&self) -> u64 {
+        self.idle_after_ms
+    }
+
+    /// A rule of a queue took the GPUs of a job.
+    pub(crate) fn taken(&self, then: IdleThen) {
+        let [held, ended] = &self.taken;
+        let count = if then == IdleThen::End { ended } else { held };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Jobs that were stopped and held, and cancelled, by rules of queues since the daemon started.
+    pub(crate) fn taken_counts(&self) -> [u64; 2] {
+        self.taken.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
     fn gangs(&self) -> MutexGuard<'_, BTreeMap<GangId, Used>> {
@@ -86,13 +108,19 @@ impl Usage {
         for change in &changes {
             self.tell(daemon, now, change);
         }
-        if changes.is_empty() {
-            return true;
+        let is_idle = |(_, used): &(&GangId, &Used)| used.is_idle;
+        let idle: BTreeMap<GangId, (u32, Timestamp)> = {
+            let gangs = self.gangs();
+            let idle = gangs.iter().filter(is_idle);
+            idle.map(|(gang, used)| (*gang, (used.attempt, used.busy_at))).collect()
+        };
+        if !changes.is_empty() {
+            let (account, gangs) = (daemon.account.clone(), idle.keys().copied().collect());
+            if daemon.engine.look(move |engine| account.set_idle(now, gangs, engine)).is_err() {
+                return false;
+            }
         }
-        let idle: BTreeSet<GangId> =
-            self.gangs().iter().filter(|(_, used)| used.is_idle).map(|(gang, _)| *gang).collect();
-        let account = daemon.account.clone();
-        daemon.engine.look(move |engine| account.set_idle(now, idle, engine)).is_ok()
+        reclaim::look(daemon, now, idle)
     }
 
     /// Counts one round of samples.
@@ -143,7 +171,10 @@ impl Usage {
 
     fn tell(&self, daemon: &Daemon, now: Timestamp, change: &IdleChange) {
         let (what, detail) = match change.ended_after_ms {
-            None => ("idle", format!("no kernel ran on its GPUs for {}", span(self.idle_after_ms))),
+            None => {
+                let outlook = reclaim::outlook(daemon, change.gang.job);
+                ("idle", format!("no kernel ran on its GPUs for {}{outlook}", span(self.idle_after_ms)))
+            }
             Some(ms) => ("idle no more", format!("after {}", span(ms))),
         };
         tracing::info!(gang = %change.gang, detail, "a gang is {what}");

@@ -13,6 +13,7 @@ pub mod effect;
 pub mod gang;
 pub mod graph;
 pub mod health;
+mod idle;
 pub mod ids;
 pub mod input;
 pub mod job;
@@ -53,6 +54,7 @@ pub use gang::{
 };
 pub use graph::{End, FabricLink, Graph, Host, Measured, Membership, Switch, Torus, TorusPlace};
 pub use health::{Grade, Graded, Health, NodeHealth};
+pub use idle::{IdlePolicy, IdleThen};
 pub use ids::{
     ClassName, DomainName, GangId, JobId, JobName, LevelName, MemberId, NameError, NodeName, QueueName,
     ResourceName, RoleName, ShapeName,

@@ -7,8 +7,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Budget, ClassName, Defragmentation, DomainName, LevelName, Levels, Migration, NameError, Node, NodeName,
-    NodeSet, QueueName, ResourceName, Served, Timestamp,
+    Budget, ClassName, Defragmentation, DomainName, IdlePolicy, LevelName, Levels, Migration, NameError,
+    Node, NodeName, NodeSet, QueueName, ResourceName, Served, Timestamp,
 };
 
 /// A resource that queues share by amount.
@@ -126,6 +126,10 @@ pub struct Queue {
     /// not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
+    /// What happens to jobs of the queue, and of those below it, that do not use their GPUs. A world that samples GPUs
+    /// enforces it; the engine does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle: Option<IdlePolicy>,
 }
 
 /// The nodes of a queue, as pools in order of preference: a gang is placed in the first pool that has room for all of
@@ -262,6 +266,7 @@ impl Queue {
             access: Access::default(),
             nodes: Pools::default(),
             budget: None,
+            idle: None,
         }
     }
 }

@@ -3,6 +3,7 @@
 mod amounts;
 mod budget;
 mod defragmentation;
+mod idle;
 mod migration;
 mod order;
 pub(crate) mod pools;
@@ -28,6 +29,7 @@ use crate::yaml;
 pub use amounts::AmountsFile;
 pub use budget::{BudgetFile, Money, Per, Then};
 pub use defragmentation::{DefragmentationFile, WhenToMove};
+pub use idle::{IdleFile, IdleThenWord, WhenIdle};
 pub use migration::{MigrationFile, When};
 pub use order::{GpuHours, OrderWord};
 pub use pools::{PoolFile, QueueNodesFile, label};
@@ -163,6 +165,10 @@ pub struct QueueEntry {
     /// What its jobs, and those of the queues below it, may cost in a period. Default: anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<BudgetFile>,
+    /// What happens to its jobs, and those of the queues below it, that do not use their GPUs. Default: as the queue above
+    /// it, or their owners are notified.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle: Option<IdleFile>,
     /// Accounts that may submit to it, by name or number; `'*'` is every account. It counts where one daemon serves
     /// several users. Default: as the queue above it, or every account.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -292,7 +298,9 @@ impl QueueFile {
     /// When two queues or classes have one name, a parent or class is not known, queues stand below each other in a
     /// ring, or more is guaranteed than the parent or the limit has.
     pub fn into_policy(self) -> Result<SharePolicy, SpecError> {
-        Ok(SharePolicy { settings: self.settings()?, queues: self.tree()? })
+        let (settings, queues) = (self.settings()?, self.tree()?);
+        self.check_spared_classes(&self.queues, &settings)?;
+        Ok(SharePolicy { settings, queues })
     }
 
     fn settings(&self) -> Result<Settings, SpecError> {

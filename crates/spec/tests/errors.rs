@@ -307,6 +307,8 @@ const QUEUES: &[&str] = &[
     "classes: [{name: training, rank: 1}, {name: training, rank: 2}]\n",
     "classes: [{name: training, rank: 1}, {name: b, rank: 1}]\n",
     "classes: [{name: training, rank: 1, min_run: 10}]\n",
+    "queues: [{name: a, idle: {then: shrink}}]\n",
+    "queues: [{name: a, idle: {except_classes: [trainning]}}]\n",
     "default_class: trainning\n",
     "half_life: 0s\n",
     "ageing: never\n",

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use phalanx_model::{
-    Caps, ClassName, Migration, Queue, QueueName, Reclaim, Resource, Settings, ShapeQuota, Spares,
+    Budget, Caps, ClassName, IdlePolicy, IdleThen, Migration, Period, Queue, QueueName, Reclaim, Resource,
+    Settings, ShapeQuota, Spares,
 };
 use phalanx_spec::queues::{DEPTH_MAX, QUEUES_MAX};
 use phalanx_spec::{QueueFile, SharePolicy, SpecError};
@@ -37,6 +38,8 @@ queues:
     max_gang_gpus: 64
     max_time: 24h
     wait: priced:2
+    budget: {amount: 5000, per: week, warn: 75%, then: hold}
+    idle: {after: 20m, notice: 0, then: end, when: always, except_users: [ada], except_classes: [batch]}
     queues:
       - {name: vision-train, guaranteed: {gpus: 0.5, memory: 100GB}, weight: 0}
   - {name: vision-eval, parent: vision, guaranteed: {gpus: 7.5}}
@@ -83,6 +86,17 @@ fn every_field_reaches_the_policy() {
         delay: Some(phalanx_model::Delay::Priced(2_000)),
     };
     assert_eq!(vision.caps, caps);
+    let budget = Budget { amount_micro: 5_000_000_000, per: Period::Week, warn_milli: 750, holds: true };
+    assert_eq!(vision.budget, Some(budget));
+    let idle = IdlePolicy {
+        after_ms: 1_200_000,
+        notice_ms: 0,
+        then: IdleThen::End,
+        is_on_demand: false,
+        spared_users: vec!["ada".to_owned()],
+        spared_classes: vec![ClassName::new("batch").unwrap()],
+    };
+    assert_eq!(vision.idle, Some(idle));
     let train = queue(&policy, "vision-train");
     assert_eq!((train.parent.as_ref(), train.weight_milli), (Some(&vision.name), 0));
     assert_eq!(train.guaranteed, amounts(&[("gpus", 500), ("memory", 100_000_000_000)]));

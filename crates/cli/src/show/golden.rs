@@ -152,6 +152,10 @@ fn moves() {
     same("queues-budget", &queues::list(&page(), &queues_with_budget()));
     let mut spent = views::queue();
     spent.queue.budget = queues_with_budget()[2].budget.clone();
+    if let Some(report) = &mut spent.queue.report {
+        let (then, spared_users) = (phalanx_model::IdleThen::Hold, vec!["ada".to_owned()]);
+        report.queue.idle = Some(phalanx_model::IdlePolicy { then, spared_users, ..Default::default() });
+    }
     same("queue-budget", &queues::one(&narrow(), &spent));
     same("queue", &queues::one(&page(), &views::queue()));
     same("queue-wide", &queues::one(&wide(), &views::queue()));

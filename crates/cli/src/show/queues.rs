@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use owo_colors::OwoColorize as _;
 use phalanx_local::protocol::{BudgetView, QueueDetailView, QueueView, WaitingView};
 use phalanx_model::{
-    Access, Amounts, PoolReport, Queue, QueueOrder, QueueReport, Resource, ResourceReport, ShapeReport,
+    Access, Amounts, ClassName, IdlePolicy, IdleThen, PoolReport, Queue, QueueOrder, QueueReport, Resource,
+    ResourceReport, ShapeReport,
 };
 
 use super::bill::money;
@@ -263,6 +264,9 @@ fn bounds(page: &Page, queue: &Queue) -> Vec<(&'static str, String)> {
         let levels: Vec<String> = levels.iter().map(hours).collect();
         all.push(("order", format!("least served first; levels at {} GPU-hours", levels.join(", "))));
     }
+    if let Some(idle) = &queue.idle {
+        all.push(("idle GPUs", idle_rule(idle)));
+    }
     let access = access(&queue.access);
     if !access.is_empty() {
         all.push(("open to", access));
@@ -282,6 +286,24 @@ fn bounds(page: &Page, queue: &Queue) -> Vec<(&'static str, String)> {
         all.push(("at most", caps.join(", ")));
     }
     all
+}
+
+/// `jobs are stopped and held after 30m without a kernel, if other jobs wait for GPUs; not those of ada, serving`.
+fn idle_rule(rule: &IdlePolicy) -> String {
+    let does = match rule.then {
+        IdleThen::Warn => return "owners of idle jobs are notified".to_owned(),
+        IdleThen::Hold => "stopped and held",
+        IdleThen::End => "cancelled",
+    };
+    let when = if rule.is_on_demand { ", if other jobs wait for GPUs" } else { "" };
+    let users = rule.spared_users.iter().map(String::as_str);
+    let spared: Vec<&str> = users.chain(rule.spared_classes.iter().map(ClassName::as_str)).collect();
+    let but = if spared.is_empty() {
+        String::new()
+    } else {
+        format!("; not those of {}", clean(&spared.join(", ")))
+    };
+    format!("jobs are {does} after {} without a kernel{when}{but}", span(rule.after_ms))
 }
 
 /// `users ada, bob; groups vision; priority at most 10`.

@@ -1,10 +1,11 @@
 //! The last samples of devices, and how many devices have which grade of health.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use phalanx_node::telemetry::METRICS;
 use phalanx_shell::GradeGauge;
 use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -17,6 +18,12 @@ struct OfDevice {
     device: u32,
 }
 
+/// What the idle rule of a queue did with jobs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Taken {
+    then: &'static str,
+}
+
 type OfDevices = Family<OfDevice, Gauge<f64, AtomicU64>>;
 
 #[derive(Clone, Default)]
@@ -24,12 +31,17 @@ pub(super) struct Telemetry {
     values: [OfDevices; METRICS.len()],
     graded: GradeGauge,
     idle: Gauge,
+    taken: Family<Taken, Counter>,
 }
 
 impl Telemetry {
     pub(super) fn refresh(&self, daemon: &Daemon) {
         let health = &daemon.health;
         self.idle.set(daemon.usage.idle_devices().into());
+        for (then, count) in ["hold", "end"].into_iter().zip(daemon.usage.taken_counts()) {
+            let counter = self.taken.get_or_create(&Taken { then });
+            counter.inner().store(count, Ordering::Relaxed);
+        }
         self.values.iter().for_each(Family::clear);
         for sample in health.samples() {
             let of = OfDevice { node: sample.node.to_string(), device: sample.device };
@@ -48,6 +60,8 @@ impl Telemetry {
         }
         let help = "GPUs that jobs hold and on which no kernel ran for a while";
         registry.register("devices_held_idle", help, self.idle.clone());
+        let help = "Jobs that the idle rules of queues stopped and held, or cancelled";
+        registry.register("idle_jobs_taken", help, self.taken.clone());
         let help = "Devices and nodes whose health is not ok, by grade";
         self.graded.register(registry, "unhealthy", help);
     }

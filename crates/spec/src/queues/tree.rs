@@ -6,7 +6,8 @@ use phalanx_model::{Amounts, Caps, Queue, QueueName, Resource, ShapeQuota};
 
 use super::amounts::shown;
 use super::{
-    AmountsFile, BudgetFile, DEPTH_MAX, QUEUES_MAX, QueueEntry, QueueFile, SHAPES_MAX, ShapeFile, access,
+    AmountsFile, BudgetFile, DEPTH_MAX, IdleFile, QUEUES_MAX, QueueEntry, QueueFile, SHAPES_MAX, ShapeFile,
+    access,
 };
 use crate::error::{Place, SpecError, listed, nearest};
 use crate::place::At;
@@ -175,6 +176,7 @@ impl QueueFile {
             order: self.order(entry, is_leaf)?,
             nodes: self.pools(entry)?,
             budget: entry.budget.as_ref().map(BudgetFile::budget),
+            idle: entry.idle.as_ref().map(IdleFile::policy),
             access: access(&entry.users, &entry.groups, entry.max_priority),
         })
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use phalanx_model::{Class, Queue, QueueName, Settings, ShapeQuota};
 
 use super::{
-    Account, AmountsFile, BoostFile, BudgetFile, ClassFile, DefragmentationFile, Depth, GpuHours,
+    Account, AmountsFile, BoostFile, BudgetFile, ClassFile, DefragmentationFile, Depth, GpuHours, IdleFile,
     MigrationFile, OrderWord, Percent, Preset, QueueEntry, QueueFile, QueueNodesFile, ShapeFile, SharePolicy,
     SpanFromZero, SparesFile, Weight, Worth,
 };
@@ -106,6 +106,7 @@ fn entry(queue: &Queue, children: &BTreeMap<&QueueName, Vec<&Queue>>) -> QueueEn
         }),
         nodes: QueueNodesFile::of_queue(queue),
         budget: queue.budget.as_ref().map(BudgetFile::of),
+        idle: queue.idle.as_ref().map(IdleFile::of),
         users: accounts(&queue.access.users),
         groups: accounts(&queue.access.groups),
         max_priority: queue.access.priority_max.map(At::from),
