@@ -126,6 +126,28 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Every word of [`Self::word`].
+    pub const WORDS: [&str; 18] = [
+        "None",
+        "Resources",
+        "Topology",
+        "PreferredWait",
+        "NearerWait",
+        "Priority",
+        "Maintenance",
+        "Preempting",
+        "QueueLimit",
+        "Held",
+        "Dependency",
+        "ArrayLimit",
+        "ScaledIn",
+        "BeginTime",
+        "BackOff",
+        "ReqNodeNotAvail",
+        "BadConstraints",
+        "BudgetExhausted",
+    ];
+
     /// The stable word, as in Slurm.
     #[must_use]
     pub const fn word(&self) -> &'static str {

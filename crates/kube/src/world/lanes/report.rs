@@ -29,6 +29,9 @@ const OBJECTS_MAX: usize = 10_000;
 /// How often one status is tried, before an operator is told.
 const TRIES: u32 = 20;
 
+/// The status code of a patch that is not valid for the object as it is.
+const UNPROCESSABLE: u16 = 422;
+
 const PATCH: &str = "application/json-patch+json";
 const UNWRITTEN: &str = "a status is not written";
 
@@ -94,8 +97,11 @@ impl ReportLane {
             for (pod, node) in pods {
                 let node = node.as_ref().map(NodeName::as_str);
                 let patch = json!({ "status": { "nominatedNodeName": node } });
-                if let Err(error) = patch_status(&requests, &pod, patch).await {
-                    trouble(&desk, Trouble::new(WHAT, pod.to_string(), error));
+                match patch_status(&requests, &pod, patch).await {
+                    // The API server refuses a nomination of a pod that is bound by now.
+                    Ok(_) => {}
+                    Err(error) if error.code() == Some(UNPROCESSABLE) => {}
+                    Err(error) => trouble(&desk, Trouble::new(WHAT, pod.to_string(), error)),
                 }
             }
             drop(room);
