@@ -16,6 +16,7 @@ use phalanx_kube::world::{self, LeaseSettings, Settings};
 use phalanx_local::Paths;
 use phalanx_local::client::{ClientError, ask};
 use phalanx_local::daemon::{UpOptions, up};
+use phalanx_local::preflight::PreflightOptions;
 use phalanx_local::protocol::Answer;
 use phalanx_model::QueueName;
 use phalanx_node::terminal::keeper;
@@ -90,6 +91,10 @@ fn run(state: &Path, files: &[&Path]) -> Result<(), Box<dyn Error>> {
         options.sample_every = Duration::from_millis(100);
         options.idle_after = Duration::from_secs(2);
         options.dcgm_job_mapping = Some(state.join("dcgm"));
+    }
+    if let Ok(command) = std::env::var("PHALANX_TEST_PREFLIGHT") {
+        let (every, timeout) = (Duration::from_secs(3_600), Duration::from_secs(10));
+        options.preflight = Some(PreflightOptions { command, every, timeout });
     }
     Ok(up(&options)?)
 }

@@ -73,6 +73,10 @@ impl Grader {
             Evidence::Xid { number, text } => subject.xid(now, number, generation, &text, policy),
             Evidence::Vitals(vitals) if device.is_some() => subject.vitals(now, &vitals, policy),
             Evidence::Vitals(_) => Counts::No,
+            Evidence::Preflight { text } => {
+                subject.preflight(now, &text);
+                Counts::No
+            }
             Evidence::Report { grade, by, text } => {
                 subject.report(now, grade, &by, &text);
                 Counts::No

@@ -211,6 +211,13 @@ impl Subject {
         }
     }
 
+    /// It did not pass a check before a start.
+    pub(crate) fn preflight(&mut self, now: Timestamp, text: &str) {
+        let detail = clean(&format!("preflight: {text}"));
+        note(&mut self.seen, now, &detail);
+        self.find(Finding::new(Kind::Preflight, Grade::DrainNow, Repair::Service, &detail, now));
+    }
+
     /// Adds a finding, or adds to the one of its kind.
     pub(crate) fn find(&mut self, finding: Finding) {
         match self.findings.binary_search_by_key(&finding.kind, |known| known.kind) {

@@ -350,3 +350,19 @@ fn what_people_say_holds_until_they_clear_it() {
     site.clear(0, None).unwrap();
     assert!(site.grader.facts().is_empty());
 }
+
+/// Nobody checks it again before it is open, so that only people know of its repair. The circuit breaker bounds it.
+#[test]
+fn what_does_not_pass_a_preflight_is_closed_until_it_is_cleared() {
+    let mut site = Site::new(1, 8);
+    site.preflight(0, 2);
+    assert_eq!(site.line(0, Some(2)).unwrap().grade, Grade::DrainNow);
+    assert_eq!(site.detail(0, 2), "preflight: exit code 1");
+    site.pass(2 * DAY);
+    site.reboot(0);
+    assert_eq!(site.closed(), [(node(0), Some(2))]);
+    site.clear(0, Some(2)).unwrap();
+    assert_comes_back(&mut site, 2);
+    (0..8).for_each(|device| site.preflight(0, device));
+    assert_eq!(site.closed().len(), 4, "a broken check does not close the machine");
+}

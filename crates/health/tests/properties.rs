@@ -97,7 +97,8 @@ fn report() -> impl Strategy<Value = Evidence> {
 /// `is_exempt`: with what the circuit breaker lets pass, and with nodes that shrink.
 fn step(is_exempt: bool) -> impl Strategy<Value = Step> {
     let weight = u32::from(is_exempt);
-    let evidence = prop_oneof![6 => xid(), 4 => vitals(is_exempt), weight => report()];
+    let preflight = any::<String>().prop_map(|text| Evidence::Preflight { text });
+    let evidence = prop_oneof![6 => xid(), 4 => vitals(is_exempt), 1 => preflight, weight => report()];
     let jobs = proptest::collection::vec(0..20_u64, 0..3);
     let observe = (0..NODES + 1, device(), jobs, evidence)
         .prop_map(|(of, device, jobs, evidence)| Step::Observe { of, device, jobs, evidence });

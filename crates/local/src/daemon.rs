@@ -1,11 +1,11 @@
 //! `phalanx up`: control plane and agent in one process.
 
 mod known;
+mod options;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::net::SocketAddr;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -17,10 +17,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal};
 use phalanx_model::{Epoch, Job, JobId, Node};
-use phalanx_node::IsolationChoice;
-use phalanx_shell::{
-    Config, Engine, Handle, Header, Journal, JournalError, Pump, Recovered, VERSION, recover, retain,
-};
+use phalanx_shell::{Config, Engine, Handle, Header, Journal, Pump, Recovered, VERSION, recover, retain};
 use tracing::{info, warn};
 
 use crate::Paths;
@@ -30,19 +27,20 @@ use crate::audit::Closed;
 use crate::budgets::{self, Budgets};
 use crate::checkpoints;
 use crate::clock::Clock;
-use crate::cluster::{self, Cluster, ClusterError};
+use crate::cluster::{self, Cluster};
 use crate::dcgm;
 use crate::hands::Hands;
-use crate::health::{self, Health, PolicyError};
+use crate::health::{self, Health};
 use crate::history::HistoryError;
 use crate::launch::{self, make_dir};
-use crate::limits::{Limits, LimitsError, LimitsGiven, PendingBytes};
+use crate::limits::{Limits, PendingBytes};
 use crate::losses;
 use crate::metrics::Metrics;
 use crate::notify::{Notice, Notifier};
 use crate::orphans::{self, UnknownUse};
+use crate::preflight::Preflight;
 use crate::progress::Progress;
-use crate::queues::{self, QueuesError};
+use crate::queues;
 use crate::record::Recorder;
 use crate::server;
 use crate::sessions;
@@ -60,95 +58,14 @@ use known::{
     unfinished,
 };
 
+pub use options::{UpError, UpOptions};
+
 /// Journal segments kept for replay, the current one included.
 const SEGMENTS_KEPT: usize = 8;
 /// A daemon that was killed just when it started a process leaves the lock with that child until its exec.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 /// A segment that has grown beyond this is followed by a new one.
 const SEGMENT_BYTES: u64 = 64 << 20;
-
-/// The kernel's messages, as the kernel itself gives them.
-const KERNEL_LOG: &str = "/dev/kmsg";
-/// As DCGM's exporter is scraped by default in most clusters.
-const SAMPLE_EVERY: Duration = Duration::from_secs(15);
-/// Longer than a checkpoint is written or a data set is loaded, as a rule.
-const IDLE_AFTER: Duration = Duration::from_secs(15 * 60);
-
-/// How a daemon is to run.
-#[derive(Clone, Debug)]
-pub struct UpOptions {
-    pub paths: Paths,
-    /// A cluster file; without one the file that was given last, and without that the machine as found.
-    pub cluster: Option<PathBuf>,
-    /// A queue file; without one the queues are those that were in force last.
-    pub queues: Option<PathBuf>,
-    /// Use the machine as found, whatever was given before.
-    pub found: bool,
-    /// The program whose hidden `__shim` verb holds a rank; this program if not given.
-    pub shim_exe: Option<PathBuf>,
-    pub isolation: IsolationChoice,
-    pub limits: LimitsGiven,
-    /// Where `/metrics` is served; a loopback address.
-    pub metrics: Option<SocketAddr>,
-    /// Where the kernel's messages are: `/dev/kmsg`, or a file that has them alone.
-    pub kernel_log: PathBuf,
-    /// How often devices are sampled.
-    pub sample_every: Duration,
-    /// A gang on whose GPUs no kernel ran for so long is idle.
-    pub idle_after: Duration,
-    /// The folder that DCGM's exporter reads the jobs of GPUs from.
-    pub dcgm_job_mapping: Option<PathBuf>,
-}
-
-impl UpOptions {
-    #[must_use]
-    pub fn new(paths: Paths) -> Self {
-        Self {
-            paths,
-            cluster: None,
-            queues: None,
-            found: false,
-            shim_exe: None,
-            isolation: IsolationChoice::Best,
-            limits: LimitsGiven::default(),
-            metrics: None,
-            kernel_log: PathBuf::from(KERNEL_LOG),
-            sample_every: SAMPLE_EVERY,
-            idle_after: IDLE_AFTER,
-            dcgm_job_mapping: None,
-        }
-    }
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum UpError {
-    #[error("a daemon already runs with {}; `phalanx down` stops it", .0.display())]
-    AlreadyRunning(PathBuf),
-    #[error("cannot {doing} {}: {source}", path.display())]
-    Io { doing: &'static str, path: PathBuf, source: io::Error },
-    #[error(
-        "no thread can be started: {0}; the limit of the user or of the unit (`TasksMax`) may be reached"
-    )]
-    Thread(io::Error),
-    #[error("metrics cannot be served on {0}: {1}")]
-    Metrics(SocketAddr, io::Error),
-    #[error("jobs of GPUs cannot be written for DCGM's exporter to {}: {}", .0.display(), .1)]
-    JobMapping(PathBuf, io::Error),
-    #[error("ranks cannot be put where `--cgroup` says: {0}")]
-    Cgroup(io::Error),
-    #[error(transparent)]
-    Cluster(#[from] ClusterError),
-    #[error(transparent)]
-    Queues(#[from] QueuesError),
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-    #[error(transparent)]
-    History(#[from] HistoryError),
-    #[error(transparent)]
-    Limits(#[from] LimitsError),
-    #[error(transparent)]
-    HealthPolicy(#[from] PolicyError),
-}
 
 fn at(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> UpError {
     let path = path.into();
@@ -179,6 +96,7 @@ pub(crate) struct Daemon {
     pub(crate) progress: Progress,
     pub(crate) used: Used,
     pub(crate) budgets: Budgets,
+    pub(crate) preflight: Arc<Preflight>,
     pub(crate) notifier: Notifier,
     pub(crate) is_root: bool,
     next_job: AtomicU64,
@@ -296,6 +214,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     let pump = pump.rotating(&paths.journal(), epoch, config, SEGMENT_BYTES, SEGMENTS_KEPT, Some(allocate));
     retain(&paths.journal(), SEGMENTS_KEPT)?;
 
+    let preflight = Arc::new(Preflight::of(options, exe.clone()));
     let hands = Hands {
         paths: paths.clone(),
         shim_exe: exe,
@@ -307,6 +226,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         living: BTreeMap::new(),
         launched,
         killed: BTreeSet::new(),
+        preflight: Arc::clone(&preflight),
         waiting: BTreeSet::new(),
     };
     threads::vital("hands", move || hands.run(&todo)).map_err(no_thread)?;
@@ -333,19 +253,15 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         progress: Progress::default(),
         used: Used::default(),
         budgets: Budgets::default(),
+        preflight: Arc::clone(&preflight),
         notifier,
         is_root: nix::unistd::geteuid().is_root(),
         next_job: AtomicU64::new(next_job),
     });
+    preflight.serve(Arc::downgrade(&daemon));
     let pumping = threads::vital("pump", move || pump.run()).map_err(no_thread)?;
     stop_on(stop_signals, engine).map_err(no_thread)?;
-    dcgm::start(&daemon, options)?;
-    watch(&daemon, options, metrics).map_err(no_thread)?;
-    reconcile(&daemon);
-    // Jobs that are submitted at once are held too.
-    budgets::look(&daemon);
-
-    serve(&daemon)?;
+    open(&daemon, options, metrics)?;
     let pumped = pumping.join().unwrap_or_default(); // It takes the process along if it panics.
     close(&daemon);
     info!(steps = pumped.steps, "stopped; jobs go on");
@@ -370,6 +286,16 @@ fn close(daemon: &Daemon) {
 fn next_job(paths: &Paths, recovered: &Recovered, recorder: &Recorder) -> Result<u64, HistoryError> {
     let newest = [recovered_ids(recovered), recorder.newest_id()?, newest_folder(paths)];
     Ok(newest.into_iter().max().unwrap_or(0) + 1)
+}
+
+/// Looks at its world, and takes requests.
+fn open(daemon: &Arc<Daemon>, options: &UpOptions, metrics: Metrics) -> Result<(), UpError> {
+    dcgm::start(daemon, options)?;
+    watch(daemon, options, metrics).map_err(UpError::Thread)?;
+    reconcile(daemon);
+    // Jobs that are submitted at once are held too.
+    budgets::look(daemon);
+    serve(daemon)
 }
 
 /// Everything that looks at the daemon's world from a thread of its own.

@@ -32,7 +32,7 @@ pub(crate) struct Attempt<'a> {
     pub(crate) home: &'a str,
 }
 
-type Env = BTreeMap<String, String>;
+pub(crate) type Env = BTreeMap<String, String>;
 
 /// Processes that a launcher may be told to start on one node. A user's number, so it has a limit.
 const RANKS_PER_NODE_MAX: u32 = 4_096;
@@ -166,24 +166,9 @@ impl Attempt<'_> {
         set(env, "PHALANX_ROLE_SIZE", size);
     }
 
-    /// By UUID where the devices are found and have one; by index otherwise.
     fn devices(&self, rank: u32, env: &mut Env) {
         let Some((slot, node)) = self.slot_and_node(rank) else { return };
-        let machine = &node.machine;
-        if machine.devices.is_empty() {
-            return;
-        }
-        let known = slot.devices.iter().filter_map(|i| node.uuids.get(i as usize));
-        let uuids: Vec<&str> = known.map(String::as_str).filter(|id| !id.is_empty()).collect();
-        let by_uuid = machine.origin == Origin::Found && uuids.len() == slot.devices.count() as usize;
-        let indices: Vec<String> = slot.devices.iter().map(|i| i.to_string()).collect();
-        let visible = if by_uuid { uuids.join(",") } else { indices.join(",") };
-        if machine.links.iter().any(|l| l.kind == LinkKind::Xgmi) {
-            set(env, "ROCR_VISIBLE_DEVICES", indices.join(","));
-        } else {
-            set(env, "CUDA_DEVICE_ORDER", "PCI_BUS_ID");
-            set(env, "CUDA_VISIBLE_DEVICES", visible);
-        }
+        env.extend(visible_devices(node, slot.devices));
     }
 
     /// Memory of the one device of a slot; 0 where it is not known.
@@ -451,6 +436,27 @@ fn near_nics(node: &Node, devices: DeviceMask) -> Vec<String> {
 #[allow(clippy::needless_pass_by_value)]
 fn set(env: &mut Env, name: &str, value: impl ToString) {
     env.insert(name.to_owned(), value.to_string());
+}
+
+/// The variables by which programs see these devices of a node: by UUID where the devices are found and have one, and by
+/// index otherwise.
+pub(crate) fn visible_devices(node: &Node, devices: DeviceMask) -> Env {
+    let (mut env, machine) = (Env::new(), &node.machine);
+    if machine.devices.is_empty() {
+        return env;
+    }
+    let known = devices.iter().filter_map(|i| node.uuids.get(i as usize));
+    let uuids: Vec<&str> = known.map(String::as_str).filter(|id| !id.is_empty()).collect();
+    let by_uuid = machine.origin == Origin::Found && uuids.len() == devices.count() as usize;
+    let indices: Vec<String> = devices.iter().map(|i| i.to_string()).collect();
+    let visible = if by_uuid { uuids.join(",") } else { indices.join(",") };
+    if machine.links.iter().any(|l| l.kind == LinkKind::Xgmi) {
+        set(&mut env, "ROCR_VISIBLE_DEVICES", indices.join(","));
+    } else {
+        set(&mut env, "CUDA_DEVICE_ORDER", "PCI_BUS_ID");
+        set(&mut env, "CUDA_VISIBLE_DEVICES", visible);
+    }
+    env
 }
 
 /// The rank of an MPI job that launches: the first of a role without devices that runs what the gang runs, so that

@@ -6,6 +6,7 @@ mod known;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use crate::clock::Clock;
 use crate::env::launcher;
 use crate::launch::{self, Means, Start};
 use crate::limits::Limits;
+use crate::preflight::Preflight;
 use crate::threads;
 use crate::user::{Account, Unanswered};
 
@@ -45,6 +47,14 @@ pub(crate) enum Task {
         start: Box<Start>,
         nodes: BTreeMap<NodeName, Node>,
         account: Result<Account, Unanswered>,
+    },
+    /// The GPUs of a start were checked.
+    Checked {
+        id: EffectId,
+        start: Box<Start>,
+        nodes: BTreeMap<NodeName, Node>,
+        /// None of them was closed by that.
+        is_fit: bool,
     },
     Release {
         id: EffectId,
@@ -95,7 +105,8 @@ pub(crate) struct Hands {
     pub(crate) launched: BTreeMap<GangId, Launched>,
     /// Attempts with living members that were told to end every process.
     pub(crate) killed: BTreeSet<(GangId, u32)>,
-    /// Attempts whose owner's account is being looked up.
+    pub(crate) preflight: Arc<Preflight>,
+    /// Attempts whose owner's account is being looked up, or whose GPUs are being checked.
     pub(crate) waiting: BTreeSet<(GangId, u32)>,
 }
 
@@ -109,7 +120,8 @@ impl Hands {
     fn carry_out(&mut self, task: Task) {
         match task {
             Task::Start { id, start, nodes } => self.start_if_known(id, start, nodes),
-            Task::Known { id, start, nodes, account } => self.start_known(id, *start, &nodes, account),
+            Task::Known { id, start, nodes, account } => self.start_known(id, start, nodes, account),
+            Task::Checked { id, start, nodes, is_fit } => self.start_checked(id, &start, &nodes, is_fit),
             Task::Release { id, gang, attempt } => {
                 self.each(gang, attempt, Orders::release);
                 self.report(vec![Input::EffectDone { effect: id }]);

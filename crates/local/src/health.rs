@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use phalanx_health::{Evidence, Grader, Kept, Machine, Policy};
-use phalanx_model::{Health as Fact, Input, JobId, Node, NodeName, Timestamp, Vitals};
+use phalanx_model::{DeviceMask, Health as Fact, Input, JobId, Node, NodeName, Timestamp, Vitals};
 use phalanx_node::file;
 use phalanx_node::kernel_log;
 use phalanx_node::telemetry::Slots;
@@ -159,6 +159,26 @@ impl Health {
         let ((), is_heard) =
             self.change(daemon, true, |grader| grader.observe(now, node, device, &tenants, evidence));
         Ok(is_heard)
+    }
+
+    /// Devices did not pass a check before a start. They are graded together, so that no gang is placed on some of them meanwhile.
+    pub(crate) fn failed_preflight(
+        &self,
+        daemon: &Daemon,
+        node: &NodeName,
+        devices: DeviceMask,
+        text: &str,
+    ) -> Result<bool, phalanx_shell::PumpError> {
+        let held = daemon.engine.look(views::held)?;
+        let now = daemon.clock.now();
+        let observe = |grader: &mut Grader| {
+            for device in devices.iter() {
+                let tenants = tenants(&held, node, Some(device));
+                let evidence = Evidence::Preflight { text: text.to_owned() };
+                grader.observe(now, node, Some(device), &tenants, evidence);
+            }
+        };
+        Ok(self.change(daemon, true, observe).1)
     }
 
     pub(crate) fn clear(

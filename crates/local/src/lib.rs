@@ -31,6 +31,7 @@ mod notify;
 mod orphans;
 mod outsiders;
 mod paths;
+pub mod preflight;
 mod preview;
 mod progress;
 pub mod protocol;

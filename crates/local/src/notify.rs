@@ -33,7 +33,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const PIDS_MAX: u64 = 64;
 const MEMORY_BYTES_MAX: u64 = 256 << 20;
 /// Hidden verbs of the executable: [`confined::main`] and [`post`].
-const GUARD_VERB: &str = "__confine";
+pub(crate) const GUARD_VERB: &str = "__confine";
 const POST_VERB: &str = "__post";
 /// The command's own line is in the environment, which only the owner can read: it may hold a token.
 const LINE_VARIABLE: &str = "PHALANX_NOTIFY";

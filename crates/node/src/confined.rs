@@ -50,7 +50,7 @@ pub struct Confined {
     /// What the program reads.
     pub stdin: String,
     /// The program is this executable: it becomes the user by [`become_user`], and its output is heard. (Users may not be
-    /// able to reach the file.)
+    /// able to reach the file.) Or it runs as the daemon does.
     pub changes_user_itself: bool,
     pub pids_max: u64,
     /// Processes and threads of its user on the whole machine.

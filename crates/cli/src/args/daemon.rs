@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueHint};
 use phalanx_local::limits::LimitsGiven;
+use phalanx_local::preflight::PreflightOptions;
 use phalanx_spec::quantity::{parse_duration_ns, parse_memory};
 
 use super::log::Log;
@@ -42,6 +43,8 @@ pub(crate) struct Up {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) dcgm_job_mapping: Option<PathBuf>,
     #[command(flatten)]
+    pub(crate) preflight: Preflight,
+    #[command(flatten)]
     pub(crate) limits: Limits,
     #[command(flatten)]
     pub(crate) log: Log,
@@ -51,6 +54,39 @@ pub(crate) struct Up {
     /// Set on the process that `--detach` starts.
     #[arg(long = "__detached", hide = true)]
     pub(crate) detached: bool,
+}
+
+/// The check of GPUs before ranks start.
+#[derive(Debug, Args)]
+pub(crate) struct Preflight {
+    /// Check the GPUs of a job with this command before its ranks start on a node, as the daemon's user. GPUs for which it ends
+    /// with another exit code than 0 are closed [default: no check].
+    #[arg(long = "preflight", value_name = "COMMAND")]
+    command: Option<String>,
+    /// GPUs that passed the preflight are not checked again for so long; 0: before each start.
+    #[arg(long = "preflight-every", value_name = "TIME", default_value = "1h", value_parser = preflight_every)]
+    every: Duration,
+    /// A preflight that takes longer has failed.
+    #[arg(long = "preflight-timeout", value_name = "TIME", default_value = "20s", value_parser = preflight_timeout)]
+    timeout: Duration,
+}
+
+impl Preflight {
+    pub(crate) fn options(&self) -> Option<PreflightOptions> {
+        let (every, timeout) = (self.every, self.timeout);
+        self.command.clone().map(|command| PreflightOptions { command, every, timeout })
+    }
+
+    /// The same as flags.
+    pub(crate) fn flags(&self) -> Vec<String> {
+        let flags = |command: &String| {
+            let (every, timeout) = (self.every.as_millis(), self.timeout.as_millis());
+            let every = if every == 0 { "0".to_owned() } else { format!("{every}ms") };
+            let times = [format!("--preflight-every={every}"), format!("--preflight-timeout={timeout}ms")];
+            [format!("--preflight={command}")].into_iter().chain(times)
+        };
+        self.command.iter().flat_map(flags).collect()
+    }
 }
 
 #[derive(Debug, Args)]
@@ -100,6 +136,20 @@ const PIDS_MIN: u64 = 64;
 fn sample_every(text: &str) -> Result<Duration, String> {
     let is_good = |time: Duration| (1..=3_600).contains(&time.as_secs());
     duration(text).and_then(|time| if is_good(time) { Ok(time) } else { Err("expected 1s to 1h".to_owned()) })
+}
+
+fn preflight_every(text: &str) -> Result<Duration, String> {
+    let is_good = |time: &Duration| time.as_secs() <= 30 * 24 * 3_600;
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    duration(text).and_then(|time| Some(time).filter(is_good).ok_or_else(|| "expected 0 to 30d".to_owned()))
+}
+
+/// A start that is not done after a minute is given up.
+fn preflight_timeout(text: &str) -> Result<Duration, String> {
+    let is_good = |time: &Duration| (1..=45).contains(&time.as_secs());
+    duration(text).and_then(|time| Some(time).filter(is_good).ok_or_else(|| "expected 1s to 45s".to_owned()))
 }
 
 fn idle_after(text: &str) -> Result<Duration, String> {

@@ -55,6 +55,7 @@ pub(super) fn up(session: &Session, up: Up) -> Result<ExitCode, Failure> {
         sample_every,
         idle_after,
         dcgm_job_mapping,
+        preflight: up.preflight.options(),
         ..UpOptions::new(paths)
     };
     phalanx_local::daemon::up(&options).map_err(|e| failure(&e))?;
@@ -167,7 +168,7 @@ fn spawn(session: &Session, up: &Up, log: File) -> Result<Child, Failure> {
     if up.found {
         command.arg("--found");
     }
-    command.args(up.limits.flags()).args(up.log.flags());
+    command.args(up.preflight.flags()).args(up.limits.flags()).args(up.log.flags());
     let out = log.try_clone().map_err(broken)?;
     // Of no folder, so that none is kept busy.
     command.current_dir("/").stdin(Stdio::null()).stdout(out).stderr(log).spawn().map_err(broken)

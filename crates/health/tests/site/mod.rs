@@ -59,6 +59,10 @@ impl Site {
         self.observe(of, device, 1, Evidence::Report { grade, by: "ana".into(), text: "it smells".into() });
     }
 
+    pub(crate) fn preflight(&mut self, of: u32, device: u32) {
+        self.observe(of, Some(device), 1, Evidence::Preflight { text: "exit code 1".into() });
+    }
+
     pub(crate) fn reboot(&mut self, of: u32) {
         self.grader.rebooted(Timestamp(self.now), &node(of));
     }

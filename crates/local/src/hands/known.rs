@@ -1,9 +1,12 @@
-//! Starts and the accounts of their owners. The name service may hang, and starts of other users do not wait for it.
+//! What a start waits for: the account of its owner, as the name service may hang, and the check of its GPUs. Other starts
+//! do not wait meanwhile.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use phalanx_model::{EffectId, Input, Node, NodeName};
+use tracing::warn;
 
 use super::{Hands, Task};
 use crate::launch::Start;
@@ -23,7 +26,7 @@ impl Hands {
     ) {
         self.waiting.insert((start.gang, start.attempt));
         if let Some(account) = user::known(&start.job.owner) {
-            return self.start_known(id, *start, &nodes, Ok(account));
+            return self.start_known(id, start, nodes, Ok(account));
         }
         let tasks = self.tasks.clone();
         let spare = start.clone();
@@ -42,22 +45,56 @@ impl Hands {
     pub(super) fn start_known(
         &mut self,
         id: EffectId,
-        mut start: Start,
-        nodes: &BTreeMap<NodeName, Node>,
+        mut start: Box<Start>,
+        nodes: BTreeMap<NodeName, Node>,
         account: Result<Account, Unanswered>,
     ) {
-        // Killed meanwhile, and every rank was reported as never started.
-        if self.waiting.remove(&(start.gang, start.attempt)) {
-            match account {
-                Ok(account) => {
-                    start.account = account;
-                    self.start(&start, nodes);
-                }
-                Err(e) => self.fail_all(
-                    &start,
-                    &format!("the groups of uid {} are not known: {e}", start.job.owner.uid),
-                ),
+        match account {
+            Ok(account) => {
+                start.account = account;
+                self.start_if_checked(id, start, nodes);
             }
+            Err(e) => {
+                // Killed meanwhile, and every rank was reported as never started.
+                if self.waiting.remove(&(start.gang, start.attempt)) {
+                    let uid = start.job.owner.uid;
+                    self.fail_all(&start, &format!("the groups of uid {uid} are not known: {e}"));
+                }
+                self.report(vec![Input::EffectDone { effect: id }]);
+            }
+        }
+    }
+
+    /// Starts a gang whose GPUs need no check; else they are checked on a thread of its own.
+    fn start_if_checked(&mut self, id: EffectId, start: Box<Start>, nodes: BTreeMap<NodeName, Node>) {
+        let is_awaited = self.waiting.contains(&(start.gang, start.attempt));
+        let checks = self.preflight.due(self.clock.now(), &start, &nodes);
+        if checks.is_empty() || !is_awaited {
+            return self.start_checked(id, &start, &nodes, true);
+        }
+        let (tasks, preflight) = (self.tasks.clone(), Arc::clone(&self.preflight));
+        let spare = (start.clone(), nodes.clone());
+        let check = move || {
+            let is_fit = preflight.run(&checks);
+            let _ = tasks.send(Task::Checked { id, start, nodes, is_fit });
+        };
+        if let Err(error) = threads::single("preflight", check) {
+            warn!(%error, "there is no thread for a preflight, and the gang starts");
+            self.start_checked(id, &spare.0, &spare.1, true);
+        }
+    }
+
+    /// Starts a gang, unless it was killed meanwhile and every rank was reported as never started. If one of its GPUs was
+    /// closed, the engine stops it, and places it elsewhere.
+    pub(super) fn start_checked(
+        &mut self,
+        id: EffectId,
+        start: &Start,
+        nodes: &BTreeMap<NodeName, Node>,
+        is_fit: bool,
+    ) {
+        if self.waiting.remove(&(start.gang, start.attempt)) && is_fit {
+            self.start(start, nodes);
         }
         self.report(vec![Input::EffectDone { effect: id }]);
     }

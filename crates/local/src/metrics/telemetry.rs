@@ -11,6 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use crate::daemon::Daemon;
+use crate::preflight::Verdicts;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfDevice {
@@ -24,6 +25,12 @@ struct Taken {
     then: &'static str,
 }
 
+/// What became of a check of GPUs before a start.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Checked {
+    result: &'static str,
+}
+
 type OfDevices = Family<OfDevice, Gauge<f64, AtomicU64>>;
 
 #[derive(Clone, Default)]
@@ -32,6 +39,7 @@ pub(super) struct Telemetry {
     graded: GradeGauge,
     idle: Gauge,
     taken: Family<Taken, Counter>,
+    preflights: Family<Checked, Counter>,
 }
 
 impl Telemetry {
@@ -41,6 +49,11 @@ impl Telemetry {
         for (then, count) in ["hold", "end"].into_iter().zip(daemon.usage.taken_counts()) {
             let counter = self.taken.get_or_create(&Taken { then });
             counter.inner().store(count, Ordering::Relaxed);
+        }
+        let Verdicts { passed, failed, not_run } = &daemon.preflight.verdicts;
+        for (result, count) in [("passed", passed), ("failed", failed), ("not_run", not_run)] {
+            let counter = self.preflights.get_or_create(&Checked { result });
+            counter.inner().store(count.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         self.values.iter().for_each(Family::clear);
         for sample in health.samples() {
@@ -62,6 +75,8 @@ impl Telemetry {
         registry.register("devices_held_idle", help, self.idle.clone());
         let help = "Jobs that the idle rules of queues stopped and held, or cancelled";
         registry.register("idle_jobs_taken", help, self.taken.clone());
+        let help = "Checks of GPUs before ranks started";
+        registry.register("preflights", help, self.preflights.clone());
         let help = "Devices and nodes whose health is not ok, by grade";
         self.graded.register(registry, "unhealthy", help);
     }
