@@ -82,23 +82,65 @@ fn a_check_that_cannot_be_run_closes_nothing_and_the_gang_starts() {
     let job = bench.submit(on_gpus(8));
     bench.await_state(job, "running");
     assert!(health(&bench).lines.is_empty(), "{:#?}", health(&bench));
-    until("the warning", || bench.daemon_log().contains("the preflight cannot be run"));
+    until("the warning", || bench.daemon_log().contains("the preflight was not run"));
 }
 
+/// Its check ran on, and judged GPUs that another gang had by then.
 #[test]
-fn a_gang_that_is_cancelled_while_it_is_checked_never_starts() {
+fn a_check_ends_with_its_gang_and_the_next_one_has_the_gpus_after_that() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path().display();
-    let bench = checked_by(&format!("touch {at}/begun; while ! [ -e {at}/goes-on ]; do sleep 0.05; done"));
+    // The first one hangs, with a process of another session; the next one there passes if nothing of it lives.
+    let command = format!(
+        "if mkdir {at}/first; then setsid sleep 1000 & echo $! > {at}/$PHALANX_NODE; touch {at}/pid; sleep 1000; exit 1; fi; \
+         ! [ -e {at}/$PHALANX_NODE ] || ! [ -e /proc/$(cat {at}/$PHALANX_NODE) ]"
+    );
+    let bench = checked_by(&command);
     let mut job = on_gpus(8);
     gang(&mut job).program.argv = vec!["touch".to_owned(), format!("{at}/started")];
     let job = bench.submit(job);
-    until("the check", || folder.path().join("begun").exists());
+    until("the check", || folder.path().join("pid").exists());
+    // It needs both nodes' GPUs.
+    let next = [bench.submit(on_gpus(8)), bench.submit(on_gpus(8))];
     bench.cancel(job);
     assert_eq!(bench.ended(job).state, "cancelled");
-    std::fs::write(folder.path().join("goes-on"), "").unwrap();
-    // The next one is checked, and starts.
-    let next = bench.submit(on_gpus(8));
-    bench.await_state(next, "running");
+    next.iter().for_each(|job| drop(bench.await_state(*job, "running")));
+    assert!(next.iter().all(|job| bench.get(*job).gangs[0].attempt == 1));
+    assert!(health(&bench).lines.is_empty(), "{:#?}", health(&bench));
+    for job in next {
+        bench.cancel(job);
+    }
     assert!(!folder.path().join("started").exists());
+}
+
+/// A daemon that is killed takes its check along; the next one checks the GPUs again before the gang starts.
+#[test]
+fn a_restarted_daemon_checks_again_what_its_predecessor_had_not_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().display();
+    let command = format!("echo $$ >> {at}/log; [ -e {at}/goes-on ] || exec sleep 1000");
+    let mut bench = checked_by(&command);
+    let job = bench.submit(on_gpus(8));
+    let log = || std::fs::read_to_string(folder.path().join("log")).unwrap_or_default();
+    until("the check", || log().lines().count() == 1);
+    bench.kill();
+    let pid = log().trim().to_owned();
+    until("its end", || !std::path::Path::new("/proc").join(&pid).exists());
+    std::fs::write(folder.path().join("goes-on"), "").unwrap();
+    bench.up_by(Some(&format!("PHALANX_TEST_PREFLIGHT='{command}' exec \"$0\" \"$@\"")));
+    bench.await_state(job, "running");
+    assert_eq!((log().lines().count(), bench.get(job).gangs[0].attempt), (2, 1));
+    bench.cancel(job);
+}
+
+/// A check that cannot be done in time is none.
+#[test]
+fn a_job_with_a_short_start_deadline_starts_without_a_check() {
+    let bench = checked_by("exit 1");
+    let mut job = on_gpus(8);
+    job.policy.start_deadline_ms = 10_000;
+    let job = bench.submit(job);
+    bench.await_state(job, "running");
+    assert!(health(&bench).lines.is_empty(), "{:#?}", health(&bench));
+    bench.cancel(job);
 }

@@ -12,7 +12,7 @@ use crate::ledger::{Ledger, admit};
 pub(crate) fn answer(ledger: &Ledger, config: Config, question: &Question) -> Answer {
     match question {
         Question::Submitted(job) => submitted(ledger, config, job),
-        Question::Ended(job) => ended(ledger, config, *job),
+        Question::Ended(jobs) => ended(ledger, config, jobs),
         Question::Drained(node) => drained(ledger, config, node),
         Question::Defragmented(gang) => defragmented(ledger, config, *gang),
     }
@@ -53,12 +53,12 @@ fn submitted(ledger: &Ledger, config: Config, job: &Job) -> Answer {
     Answer::WouldBe(job.gang_ids().take(REPORTS_MAX).filter_map(report).collect())
 }
 
-fn ended(ledger: &Ledger, config: Config, job: JobId) -> Answer {
-    if ledger.job(job).is_none() {
+fn ended(ledger: &Ledger, config: Config, jobs: &[JobId]) -> Answer {
+    if let Some(job) = jobs.iter().find(|job| ledger.job(**job).is_none()) {
         return Answer::Unknown { what: format!("job {job}") };
     }
     let mut copy = ledger.clone();
-    copy.forget_for_question(job);
+    jobs.iter().for_each(|job| copy.forget_for_question(*job));
     Answer::Moves { start: would_start(&mut copy, config), stop: Vec::new() }
 }
 

@@ -20,8 +20,8 @@ pub enum Evidence {
     /// A person says so, or a tool with the rights of an operator. It closes without regard to the circuit breaker and
     /// stays until [`crate::Grader::clear`].
     Report { grade: Grade, by: String, text: String },
-    /// A check before a start did not pass.
-    Preflight { text: String },
+    /// A check before a start: why it did not pass, or `None`.
+    Preflight { failure: Option<String> },
 }
 
 /// Evidence as people read it. Equal evidence is counted.

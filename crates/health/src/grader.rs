@@ -73,8 +73,8 @@ impl Grader {
             Evidence::Xid { number, text } => subject.xid(now, number, generation, &text, policy),
             Evidence::Vitals(vitals) if device.is_some() => subject.vitals(now, &vitals, policy),
             Evidence::Vitals(_) => Counts::No,
-            Evidence::Preflight { text } => {
-                subject.preflight(now, &text);
+            Evidence::Preflight { failure } => {
+                subject.preflight(now, failure.as_deref());
                 Counts::No
             }
             Evidence::Report { grade, by, text } => {

@@ -211,9 +211,15 @@ impl Subject {
         }
     }
 
-    /// It did not pass a check before a start.
-    pub(crate) fn preflight(&mut self, now: Timestamp, text: &str) {
-        let detail = clean(&format!("preflight: {text}"));
+    /// A check before a start. One that passes takes back what the circuit breaker held: nothing that is closed is checked.
+    pub(crate) fn preflight(&mut self, now: Timestamp, failure: Option<&str>) {
+        let Some(why) = failure else {
+            if !self.grade().is_closed() {
+                self.findings.retain(|finding| finding.kind != Kind::Preflight);
+            }
+            return;
+        };
+        let detail = clean(&format!("preflight: {why}"));
         note(&mut self.seen, now, &detail);
         self.find(Finding::new(Kind::Preflight, Grade::DrainNow, Repair::Service, &detail, now));
     }

@@ -355,7 +355,7 @@ fn what_people_say_holds_until_they_clear_it() {
 #[test]
 fn what_does_not_pass_a_preflight_is_closed_until_it_is_cleared() {
     let mut site = Site::new(1, 8);
-    site.preflight(0, 2);
+    site.preflight(0, 2, false);
     assert_eq!(site.line(0, Some(2)).unwrap().grade, Grade::DrainNow);
     assert_eq!(site.detail(0, 2), "preflight: exit code 1");
     site.pass(2 * DAY);
@@ -363,6 +363,13 @@ fn what_does_not_pass_a_preflight_is_closed_until_it_is_cleared() {
     assert_eq!(site.closed(), [(node(0), Some(2))]);
     site.clear(0, Some(2)).unwrap();
     assert_comes_back(&mut site, 2);
-    (0..8).for_each(|device| site.preflight(0, device));
+    (0..8).for_each(|device| site.preflight(0, device, false));
     assert_eq!(site.closed().len(), 4, "a broken check does not close the machine");
+    // It is mended: what was only held is not closed later.
+    (0..8).for_each(|device| site.preflight(0, device, true));
+    for device in 0..4 {
+        site.clear(0, Some(device)).unwrap();
+    }
+    site.pass(DAY);
+    assert_eq!(site.closed(), []);
 }

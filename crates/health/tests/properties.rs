@@ -97,7 +97,7 @@ fn report() -> impl Strategy<Value = Evidence> {
 /// `is_exempt`: with what the circuit breaker lets pass, and with nodes that shrink.
 fn step(is_exempt: bool) -> impl Strategy<Value = Step> {
     let weight = u32::from(is_exempt);
-    let preflight = any::<String>().prop_map(|text| Evidence::Preflight { text });
+    let preflight = any::<Option<String>>().prop_map(|failure| Evidence::Preflight { failure });
     let evidence = prop_oneof![6 => xid(), 4 => vitals(is_exempt), 1 => preflight, weight => report()];
     let jobs = proptest::collection::vec(0..20_u64, 0..3);
     let observe = (0..NODES + 1, device(), jobs, evidence)

@@ -227,11 +227,12 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         launched,
         killed: BTreeSet::new(),
         preflight: Arc::clone(&preflight),
+        checking: BTreeMap::new(),
         waiting: BTreeSet::new(),
     };
     threads::vital("hands", move || hands.run(&todo)).map_err(no_thread)?;
-    let next_job = next_job(paths, &recovered, &recorder)?;
     let daemon = Arc::new(Daemon {
+        next_job: AtomicU64::new(next_job(paths, &recovered, &recorder)?),
         paths: paths.clone(),
         map: Arc::new(cluster.map),
         engine: engine.clone(),
@@ -249,14 +250,13 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         unknown,
         access: Policy::of(&facts),
         health,
-        usage: Usage::new(millis(options.idle_after)),
+        usage: Usage::new(millis(options.idle_after), millis(options.sample_every)),
         progress: Progress::default(),
         used: Used::default(),
         budgets: Budgets::default(),
         preflight: Arc::clone(&preflight),
         notifier,
         is_root: nix::unistd::geteuid().is_root(),
-        next_job: AtomicU64::new(next_job),
     });
     preflight.serve(Arc::downgrade(&daemon));
     let pumping = threads::vital("pump", move || pump.run()).map_err(no_thread)?;

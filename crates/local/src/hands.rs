@@ -14,6 +14,7 @@ use phalanx_model::{
     EffectId, Exit, FailureClass, Gang, GangId, Input, MemberId, MemberState, Node, NodeName, Signal,
     Timestamp,
 };
+use phalanx_node::confined::Leash;
 use phalanx_node::{Events, Found, HandleError, IsolationChoice, Orders, ShimEvent, adopt, reap, spawn};
 use phalanx_shell::Handle;
 use tracing::warn;
@@ -92,6 +93,15 @@ pub(crate) enum Task {
     },
 }
 
+/// A check of GPUs before a start.
+#[derive(Default)]
+pub(crate) struct Checking {
+    leash: Arc<Leash>,
+    /// The attempt is over, and of this size: its ranks are reported as never started once the check has ended. Until then it
+    /// holds its GPUs.
+    killed: Option<u32>,
+}
+
 pub(crate) struct Hands {
     pub(crate) paths: Paths,
     pub(crate) shim_exe: PathBuf,
@@ -106,7 +116,9 @@ pub(crate) struct Hands {
     /// Attempts with living members that were told to end every process.
     pub(crate) killed: BTreeSet<(GangId, u32)>,
     pub(crate) preflight: Arc<Preflight>,
-    /// Attempts whose owner's account is being looked up, or whose GPUs are being checked.
+    /// Attempts whose GPUs are being checked.
+    pub(crate) checking: BTreeMap<(GangId, u32), Checking>,
+    /// Attempts whose owner's account is being looked up.
     pub(crate) waiting: BTreeSet<(GangId, u32)>,
 }
 
@@ -121,7 +133,7 @@ impl Hands {
         match task {
             Task::Start { id, start, nodes } => self.start_if_known(id, start, nodes),
             Task::Known { id, start, nodes, account } => self.start_known(id, start, nodes, account),
-            Task::Checked { id, start, nodes, is_fit } => self.start_checked(id, &start, &nodes, is_fit),
+            Task::Checked { id, start, nodes, is_fit } => self.checked(id, &start, &nodes, is_fit),
             Task::Release { id, gang, attempt } => {
                 self.each(gang, attempt, Orders::release);
                 self.report(vec![Input::EffectDone { effect: id }]);
@@ -136,6 +148,9 @@ impl Hands {
             }
             Task::Kill { id, gang, attempt, size } => {
                 self.waiting.remove(&(gang, attempt));
+                if self.end_check(gang, attempt, size) {
+                    return self.report(vec![Input::EffectDone { effect: id }]);
+                }
                 self.each(gang, attempt, Orders::kill);
                 self.settle(gang, attempt, size);
                 // Told again: whoever still lives did not obey.

@@ -167,18 +167,34 @@ impl Health {
         daemon: &Daemon,
         node: &NodeName,
         devices: DeviceMask,
-        text: &str,
+        why: &str,
     ) -> Result<bool, phalanx_shell::PumpError> {
         let held = daemon.engine.look(views::held)?;
         let now = daemon.clock.now();
         let observe = |grader: &mut Grader| {
             for device in devices.iter() {
                 let tenants = tenants(&held, node, Some(device));
-                let evidence = Evidence::Preflight { text: text.to_owned() };
+                let evidence = Evidence::Preflight { failure: Some(why.to_owned()) };
                 grader.observe(now, node, Some(device), &tenants, evidence);
             }
         };
         Ok(self.change(daemon, true, observe).1)
+    }
+
+    /// Devices passed a check before a start: an earlier failure that the circuit breaker holds counts no longer.
+    pub(crate) fn passed_preflight(&self, daemon: &Daemon, node: &NodeName, devices: DeviceMask) {
+        let is_it = |line: &phalanx_health::Line| {
+            line.node == *node && line.held.is_some() && line.device.is_some_and(|at| devices.contains(at))
+        };
+        if self.view(|grader| !grader.report().iter().any(is_it)) {
+            return;
+        }
+        let now = daemon.clock.now();
+        self.change(daemon, true, |grader| {
+            for device in devices.iter() {
+                grader.observe(now, node, Some(device), &[], Evidence::Preflight { failure: None });
+            }
+        });
     }
 
     pub(crate) fn clear(

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use phalanx_model::{DeviceMask, Grade, JobId, Node, NodeName, Timestamp};
 use phalanx_node::IsolationChoice;
-use phalanx_node::confined::{self, Confined, Outcome};
+use phalanx_node::confined::{self, Confined, Leash, Outcome};
 use tracing::{info, warn};
 
 use crate::daemon::{Daemon, UpOptions, millis};
@@ -27,6 +27,8 @@ const SCRIPT: &str =
     r#"said=$(eval "$PHALANX_PREFLIGHT" 2>&1); code=$?; printf '%s' "$said" | tail -n 1; exit $code"#;
 /// What a shell says of a command that it cannot run.
 const NOT_RUN: [i32; 2] = [126, 127];
+/// What ranks need of the time before their deadline once the check has ended, and what the gate has beyond it.
+const START_MS: u64 = 15_000;
 /// What a test of GPUs may take of the machine.
 const PIDS_MAX: u64 = 4_096;
 const MEMORY_BYTES_MAX: u64 = 32 << 30;
@@ -61,6 +63,8 @@ pub(crate) struct Preflight {
 #[derive(Debug)]
 pub(crate) struct Check {
     job: JobId,
+    /// The start is given up so soon.
+    time_left_ms: u64,
     node: NodeName,
     devices: DeviceMask,
     /// As the gang's ranks will see them.
@@ -126,35 +130,56 @@ impl Preflight {
             let node = nodes.get(name)?;
             let is_due = devices.iter().any(|device| !has_passed(name, device));
             let visible = env::visible_devices(node, devices);
-            is_due.then(|| Check { job: start.job.id, node: name.clone(), devices, visible })
+            is_due.then(|| Check {
+                job: start.job.id,
+                time_left_ms: start.gate_deadline_ms,
+                node: name.clone(),
+                devices,
+                visible,
+            })
         };
         by_node.into_iter().filter_map(check).collect()
     }
 
-    /// Runs the checks one after another. Whether the gang is to start: none of its GPUs was closed.
-    pub(crate) fn run(&self, checks: &[Check]) -> bool {
-        let Some(daemon) = self.daemon.get().and_then(Weak::upgrade) else { return true };
-        let mut is_fit = true;
-        for check in checks {
-            is_fit &= self.check(&daemon, check);
+    /// Runs the checks, those of all nodes at once. Whether the gang is to start: none of its GPUs was closed. `None`: the
+    /// daemon ends.
+    pub(crate) fn run(&self, checks: &[Check], leash: &Leash) -> Option<bool> {
+        let daemon = self.daemon.wait().upgrade()?;
+        let verdicts: Vec<(&Check, Verdict)> = std::thread::scope(|scope| {
+            let begin = |check| (check, scope.spawn(move || self.verdict(check, leash)));
+            let running: Vec<_> = checks.iter().map(begin).collect();
+            let panicked = || Verdict::NotRun("its thread panicked".to_owned());
+            running
+                .into_iter()
+                .map(|(check, run)| (check, run.join().unwrap_or_else(|_| panicked())))
+                .collect()
+        });
+        // The attempt is over, and what ended with it says nothing of its GPUs.
+        if leash.is_let_go() {
+            return Some(false);
         }
-        is_fit
+        let mut is_fit = true;
+        for (check, verdict) in verdicts {
+            is_fit &= self.judge(&daemon, check, verdict);
+        }
+        Some(is_fit)
     }
 
-    fn check(&self, daemon: &Daemon, check: &Check) -> bool {
+    /// Whether GPUs may be used.
+    fn judge(&self, daemon: &Daemon, check: &Check, verdict: Verdict) -> bool {
         let Check { job, node, devices, .. } = check;
-        let Some(options) = &self.options else { return true };
         let verdicts = &self.verdicts;
-        match self.verdict(options, check) {
+        match verdict {
             Verdict::Passed => {
                 verdicts.passed.fetch_add(1, Ordering::Relaxed);
                 let now = daemon.clock.now();
                 self.passed().extend(devices.iter().map(|device| ((node.clone(), device), now)));
+                daemon.health.passed_preflight(daemon, node, *devices);
                 true
             }
             Verdict::NotRun(why) => {
                 verdicts.not_run.fetch_add(1, Ordering::Relaxed);
-                warn!(%node, %devices, why, "the preflight cannot be run, and the gang starts");
+                warn!(%node, %devices, why, "the preflight was not run, and the gang starts");
                 true
             }
             Verdict::Failed(why) => {
@@ -166,7 +191,13 @@ impl Preflight {
         }
     }
 
-    fn verdict(&self, options: &PreflightOptions, check: &Check) -> Verdict {
+    fn verdict(&self, check: &Check, leash: &Leash) -> Verdict {
+        let Some(options) = &self.options else { return Verdict::Passed };
+        let timeout_ms = millis(options.timeout);
+        if check.time_left_ms < timeout_ms.saturating_add(START_MS) {
+            let why = "the start deadline of the job leaves no time for it";
+            return Verdict::NotRun(why.to_owned());
+        }
         let env = [
             ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
             ("PHALANX_NODE", check.node.to_string()),
@@ -190,9 +221,9 @@ impl Preflight {
             pids_max: PIDS_MAX,
             pids_of_user: None,
             memory_bytes: MEMORY_BYTES_MAX,
-            timeout_ms: millis(options.timeout),
+            timeout_ms,
         };
-        match confined::run(&self.exe, OsStr::new(GUARD_VERB), &confined) {
+        match confined::run_on(&self.exe, OsStr::new(GUARD_VERB), &confined, leash) {
             Ok(outcome) => verdict(outcome, options.timeout),
             Err(error) => Verdict::NotRun(error.to_string()),
         }

@@ -18,6 +18,8 @@ use crate::reclaim;
 /// A GPU is busy above this: kernels ran in more than so much of the last sampling period of the driver. What a process
 /// does that only keeps its memory is 0 %.
 pub(crate) const BUSY_PERCENT: u32 = 5;
+/// Samples that may be missed before the use of GPUs is unknown.
+const SAMPLES_MISSED: u64 = 4;
 
 /// What each gang does with the GPUs that it holds.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub(crate) struct Usage {
     gangs: Mutex<BTreeMap<GangId, Used>>,
     /// After this time without a kernel a gang is idle.
     idle_after_ms: u64,
+    /// After this time without a sample, nothing is known of what a gang did before.
+    gap_ms: u64,
     /// Jobs that were stopped and held, and cancelled, by rules of queues.
     taken: [AtomicU64; 2],
 }
@@ -37,7 +41,20 @@ struct Used {
     busy_percent: u32,
     /// The last sample in which one was busy, or the first sample.
     busy_at: Timestamp,
+    sampled_at: Timestamp,
     is_idle: bool,
+    /// When its owner was last notified that it is idle, and in which words.
+    told: Option<(Timestamp, String)>,
+}
+
+/// A gang that is idle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Idle {
+    pub(crate) attempt: u32,
+    /// The last kernel on any of its GPUs.
+    pub(crate) busy_at: Timestamp,
+    /// When its owner was notified, in the present words.
+    pub(crate) told_at: Option<Timestamp>,
 }
 
 /// What a gang holds on the machine, and nothing elsewhere.
@@ -67,9 +84,10 @@ struct IdleChange {
 }
 
 impl Usage {
-    pub(crate) const fn new(idle_after_ms: u64) -> Self {
+    pub(crate) const fn new(idle_after_ms: u64, sample_every_ms: u64) -> Self {
         let taken = [const { AtomicU64::new(0) }; 2];
-        Self { gangs: Mutex::new(BTreeMap::new()), idle_after_ms, taken }
+        let gap_ms = sample_every_ms.saturating_mul(SAMPLES_MISSED);
+        Self { gangs: Mutex::new(BTreeMap::new()), idle_after_ms, gap_ms, taken }
     }
 
     /// The time without a kernel after which a gang is reported as idle.
@@ -106,14 +124,14 @@ impl Usage {
             samples.iter().filter_map(|(device, vitals)| Some((*device, vitals.busy_percent?))).collect();
         let changes = self.count(now, holds, &busy);
         for change in &changes {
-            self.tell(daemon, now, change);
+            if let Some(ms) = change.ended_after_ms {
+                said(daemon, now, change.gang, "idle no more", format!("after {}", span(ms)));
+            }
         }
-        let is_idle = |(_, used): &(&GangId, &Used)| used.is_idle;
-        let idle: BTreeMap<GangId, (u32, Timestamp)> = {
-            let gangs = self.gangs();
-            let idle = gangs.iter().filter(is_idle);
-            idle.map(|(gang, used)| (*gang, (used.attempt, used.busy_at))).collect()
-        };
+        if !self.tell_owners(daemon, now) {
+            return false;
+        }
+        let idle = self.idle();
         if !changes.is_empty() {
             let (account, gangs) = (daemon.account.clone(), idle.keys().copied().collect());
             if daemon.engine.look(move |engine| account.set_idle(now, gangs, engine)).is_err() {
@@ -121,6 +139,41 @@ impl Usage {
             }
         }
         reclaim::look(daemon, now, idle)
+    }
+
+    /// Gangs that are idle.
+    fn idle(&self) -> BTreeMap<GangId, Idle> {
+        let gangs = self.gangs();
+        let of = |(gang, used): (&GangId, &Used)| {
+            let told_at = used.told.as_ref().map(|(at, _)| *at);
+            used.is_idle.then_some((*gang, Idle { attempt: used.attempt, busy_at: used.busy_at, told_at }))
+        };
+        gangs.iter().filter_map(of).collect()
+    }
+
+    /// Notifies owners of idle gangs, once, and again where the rule of the queue has changed. `false`: the engine answers no
+    /// more.
+    fn tell_owners(&self, daemon: &Daemon, now: Timestamp) -> bool {
+        let gangs: Vec<GangId> = self.idle().into_keys().collect();
+        if gangs.is_empty() {
+            return true;
+        }
+        let Some(outlooks) = reclaim::outlooks(daemon, gangs) else { return false };
+        for (gang, outlook) in outlooks {
+            let detail = format!("no kernel ran on its GPUs for {}{outlook}", span(self.idle_after_ms));
+            let is_news = self.gangs().get_mut(&gang).is_some_and(|used| {
+                let is_news = used.is_idle && used.told.as_ref().is_none_or(|(_, told)| *told != detail);
+                if is_news {
+                    used.told = Some((now, detail.clone()));
+                }
+                is_news
+            });
+            if is_news {
+                said(daemon, now, gang, "idle", detail.clone());
+                daemon.warn_owner(gang.job, "idle", detail);
+            }
+        }
+        true
     }
 
     /// Counts one round of samples.
@@ -137,7 +190,10 @@ impl Usage {
                 changes.extend(known.filter(|used| used.is_idle).map(|used| ended(held.gang, &used, now)));
                 continue;
             };
-            let is_same = |used: &Used| (used.attempt, used.devices) == (held.attempt, held.devices);
+            let is_same = |used: &Used| {
+                let is_gap = now.since(used.sampled_at) > self.gap_ms;
+                (used.attempt, used.devices) == (held.attempt, held.devices) && !is_gap
+            };
             let (same, other): (Option<Used>, Option<Used>) = match known {
                 Some(used) if is_same(&used) => (Some(used), None),
                 other => (None, other),
@@ -151,12 +207,14 @@ impl Usage {
                 devices: held.devices,
                 busy_percent,
                 busy_at: now,
+                sampled_at: now,
                 is_idle: false,
+                told: None,
             });
-            used.busy_percent = busy_percent;
+            (used.busy_percent, used.sampled_at) = (busy_percent, now);
             if is_busy {
                 changes.extend(used.is_idle.then(|| ended(held.gang, &used, now)));
-                (used.busy_at, used.is_idle) = (now, false);
+                (used.busy_at, used.is_idle, used.told) = (now, false, None);
             } else if !used.is_idle && now.since(used.busy_at) >= self.idle_after_ms {
                 used.is_idle = true;
                 changes.push(IdleChange { gang: held.gang, ended_after_ms: None });
@@ -167,23 +225,6 @@ impl Usage {
             before.into_iter().filter(|(_, used)| used.is_idle).map(|(g, used)| ended(g, &used, now)),
         );
         changes
-    }
-
-    fn tell(&self, daemon: &Daemon, now: Timestamp, change: &IdleChange) {
-        let (what, detail) = match change.ended_after_ms {
-            None => {
-                let outlook = reclaim::outlook(daemon, change.gang.job);
-                ("idle", format!("no kernel ran on its GPUs for {}{outlook}", span(self.idle_after_ms)))
-            }
-            Some(ms) => ("idle no more", format!("after {}", span(ms))),
-        };
-        tracing::info!(gang = %change.gang, detail, "a gang is {what}");
-        let is_idle = change.ended_after_ms.is_none();
-        let view = EventView { at: now, what: what.to_owned(), detail: detail.clone(), record: None };
-        daemon.recorder.event(change.gang.job, view);
-        if is_idle {
-            daemon.warn_owner(change.gang.job, "idle", detail);
-        }
     }
 
     /// Adds to views of jobs what their GPUs do.
@@ -205,6 +246,13 @@ impl Usage {
     pub(crate) fn idle_devices(&self) -> u32 {
         self.gangs().values().filter(|used| used.is_idle).map(|used| used.devices.count()).sum()
     }
+}
+
+/// Logs what became of a gang, and records it in the history of its job.
+fn said(daemon: &Daemon, now: Timestamp, gang: GangId, what: &str, detail: String) {
+    tracing::info!(%gang, detail, "a gang is {what}");
+    let view = EventView { at: now, what: what.to_owned(), detail, record: None };
+    daemon.recorder.event(gang.job, view);
 }
 
 fn ended(gang: GangId, used: &Used, now: Timestamp) -> IdleChange {
@@ -256,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_gang_is_idle_once_none_of_its_gpus_was_busy_for_the_time() {
-        let usage = Usage::new(15 * MINUTE);
+        let usage = Usage::new(15 * MINUTE, 5 * MINUTE);
         let two = [holds(1, "0-1"), holds(2, "2")];
         assert_eq!(round(&usage, 0, &two, &[(0, 90), (1, 0), (2, 0)]), []);
         assert_eq!(round(&usage, 10, &two, &[(0, 0), (1, 6), (2, 5)]), [], "one of its GPUs is enough");
@@ -267,9 +315,23 @@ mod tests {
         assert_eq!(round(&usage, 26, &two[1..], &[(2, 99)]), [(1, false)], "it ended");
     }
 
+    /// It may have worked all the time.
+    #[test]
+    fn a_gang_is_not_idle_for_a_time_without_samples() {
+        let usage = Usage::new(15 * MINUTE, MINUTE);
+        let one = [holds(1, "0")];
+        assert_eq!(round(&usage, 0, &one, &[(0, 0)]), []);
+        assert_eq!(round(&usage, 60, &one, &[(0, 0)]), [], "no sample for an hour");
+        for minute in (62..75).step_by(2) {
+            assert_eq!(round(&usage, minute, &one, &[(0, 0)]), []);
+        }
+        assert_eq!(round(&usage, 76, &one, &[(0, 0)]), [(1, true)]);
+        assert_eq!(round(&usage, 200, &one, &[(0, 0)]), [(1, false)], "nor is it known to be idle still");
+    }
+
     #[test]
     fn unknown_use_is_not_idle() {
-        let usage = Usage::new(15 * MINUTE);
+        let usage = Usage::new(15 * MINUTE, 5 * MINUTE);
         let shared = [holds(1, "0"), holds(2, "0")];
         let part = [Holds { is_readable: false, ..holds(3, "1") }];
         for minute in [0, 20, 40] {

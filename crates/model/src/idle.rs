@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ClassName;
+use crate::{Access, ClassName, Owner};
 
 /// The rule of a queue for idle jobs. A world that samples GPUs enforces it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,7 +12,7 @@ pub struct IdlePolicy {
     /// The least time between the notice to the owner and what happens then.
     pub notice_ms: u64,
     pub then: IdleThen,
-    /// It applies only while gangs wait for GPUs, and to no more jobs than they need.
+    /// It applies only if another gang would start then, and to the fewest jobs with which it would.
     pub is_on_demand: bool,
     /// Users and classes whose jobs are only reported.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -42,10 +42,13 @@ impl Default for IdlePolicy {
 }
 
 impl IdlePolicy {
-    /// Whether it does more than notify the owner of such a job.
+    /// Whether it does more than notify the owner of such a job. Users are named by name or number, or all at once.
     #[must_use]
-    pub fn takes(&self, owner: &str, class: Option<&ClassName>) -> bool {
-        let is_spared = self.spared_users.iter().any(|user| user == owner)
+    pub fn takes(&self, owner: &Owner, class: Option<&ClassName>) -> bool {
+        let is_owner = |said: &String| {
+            said == Access::ALL || *said == owner.name || said.parse().is_ok_and(|uid: u32| uid == owner.uid)
+        };
+        let is_spared = self.spared_users.iter().any(is_owner)
             || class.is_some_and(|class| self.spared_classes.contains(class));
         self.then != IdleThen::Warn && !is_spared
     }

@@ -10,8 +10,8 @@ use crate::{GangId, Job, JobId, NodeName, Opening, Rejection, Report};
 pub enum Question {
     /// … this job were submitted now?
     Submitted(Box<Job>),
-    /// … this running job ended now? Which pending gangs could start then?
-    Ended(JobId),
+    /// … these running jobs ended now? Which pending gangs could start then?
+    Ended(Vec<JobId>),
     /// … this node were drained?
     Drained(NodeName),
     /// … gangs that may move opened a place for this gang, or for the first one for which they can?

@@ -7,14 +7,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{F_SETFL, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::SigSet;
 use nix::unistd::{Gid, Uid, geteuid, getpid};
@@ -71,25 +73,71 @@ pub enum Outcome {
     Failed { why: String },
 }
 
+/// Ends a command before its time, with everything that it started.
+#[derive(Debug, Default)]
+pub struct Leash(Mutex<Held>);
+
+#[derive(Debug, Default)]
+struct Held {
+    /// The guard ends the command once this is closed, as it is when this process is gone.
+    pipe: Option<ChildStdin>,
+    is_let_go: bool,
+}
+
+impl Leash {
+    fn held(&self) -> MutexGuard<'_, Held> {
+        // Both fields are set at once: what a panicking thread left is valid.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hold(&self, pipe: Option<ChildStdin>) {
+        let mut held = self.held();
+        held.pipe = pipe.filter(|_| !held.is_let_go);
+    }
+
+    /// Ends the command, also one that has not begun.
+    pub fn let_go(&self) {
+        *self.held() = Held { pipe: None, is_let_go: true };
+    }
+
+    #[must_use]
+    pub fn is_let_go(&self) -> bool {
+        self.held().is_let_go
+    }
+}
+
 /// Runs a command and waits for its end. `guard` is this executable with the hidden verb that ends in [`main`].
 ///
 /// # Errors
 /// When the guard cannot be started, or ends without a word.
 pub fn run(guard: &Path, verb: &OsStr, spec: &Confined) -> io::Result<Outcome> {
+    run_on(guard, verb, spec, &Leash::default())
+}
+
+/// As [`run`], until the leash is let go.
+///
+/// # Errors
+/// When the guard cannot be started, or ends without a word.
+pub fn run_on(guard: &Path, verb: &OsStr, spec: &Confined, leash: &Leash) -> io::Result<Outcome> {
     let mut guard = Command::new(guard);
     guard.arg(verb).env_clear().current_dir("/").process_group(0);
     guard.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut guard = guard.spawn()?;
-    let told = talk(&mut guard, spec);
+    let told = talk(&mut guard, spec, leash);
+    leash.hold(None);
     guard.wait()?;
     serde_json::from_slice(&told?)
         .map_err(|e| io::Error::other(format!("its guard ended without a word: {e}")))
 }
 
-fn talk(guard: &mut Child, spec: &Confined) -> io::Result<Vec<u8>> {
-    // Dropped at the end of the statement, which tells the guard that this is all.
-    let spec = serde_json::to_vec(spec)?;
-    guard.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(&spec))?;
+fn talk(guard: &mut Child, spec: &Confined, leash: &Leash) -> io::Result<Vec<u8>> {
+    // One line. The pipe stays open as long as the command is to run.
+    let mut spec = serde_json::to_vec(spec)?;
+    spec.push(b'\n');
+    if let Some(mut stdin) = guard.stdin.take() {
+        stdin.write_all(&spec)?;
+        leash.hold(Some(stdin));
+    }
     let mut told = Vec::new();
     if let Some(stdout) = guard.stdout.take() {
         stdout.take(SPEC_BYTES_MAX).read_to_end(&mut told)?;
@@ -113,7 +161,8 @@ fn guard() -> Result<Outcome, String> {
     let cannot = |what: &'static str| move |e: io::Error| format!("cannot {what}: {e}");
     detach().map_err(cannot("leave the daemon's session"))?;
     let mut spec = Vec::new();
-    io::stdin().take(SPEC_BYTES_MAX).read_to_end(&mut spec).map_err(cannot("read what to run"))?;
+    let line = io::stdin().lock().take(SPEC_BYTES_MAX).read_until(b'\n', &mut spec);
+    line.map_err(cannot("read what to run"))?;
     let spec: Confined =
         serde_json::from_slice(&spec).map_err(|e| format!("cannot read what to run: {e}"))?;
     let own = geteuid();
@@ -194,7 +243,8 @@ fn watch(mut child: Child, group: &Group, until: Instant) -> Outcome {
     let mut ended: Option<ExitStatus> = None;
     loop {
         let childless = collect(child.id(), &mut ended);
-        if (childless && group.processes().is_empty()) || Instant::now() >= until {
+        let is_over = Instant::now() >= until || is_let_go();
+        if is_over || (childless && group.processes().is_empty()) {
             break;
         }
         std::thread::sleep(PAUSE);
@@ -211,6 +261,14 @@ fn watch(mut child: Child, group: &Group, until: Instant) -> Outcome {
         signal: status.signal(),
         said: child.stdout.take().map_or_else(String::new, said),
     })
+}
+
+/// Whether the daemon let go of the command, or is gone.
+fn is_let_go() -> bool {
+    let stdin = io::stdin();
+    let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::empty())];
+    let is_closed = |fd: &PollFd<'_>| fd.revents().is_some_and(|is| is.contains(PollFlags::POLLHUP));
+    poll(&mut fds, PollTimeout::ZERO).is_ok() && fds.iter().any(is_closed)
 }
 
 /// Collects every ended child; whether none is left. As this is a subreaper, that means no descendant.

@@ -10,7 +10,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use phalanx_node::IsolationChoice;
-use phalanx_node::confined::{Confined, Outcome, run};
+use phalanx_node::confined::{Confined, Leash, Outcome, run, run_on};
 
 fn shell(isolation: IsolationChoice, script: &str) -> Confined {
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -89,5 +89,32 @@ fn its_processes_are_limited() {
         // Root has no limit of its own.
         let spec = if root { Confined { uid: 64_972, gid: 64_972, ..spec } } else { spec };
         assert_ne!(outcome(&spec), ended(0));
+    }
+}
+
+/// A check of GPUs went on after its gang was cancelled, on GPUs that others had by then.
+#[test]
+fn a_command_that_is_let_go_ends_with_all_that_it_started() {
+    for kind in KINDS {
+        let folder = tempfile::tempdir().unwrap();
+        let pids = folder.path().join("pids");
+        let at = pids.display();
+        let script =
+            format!("setsid sleep 1000 & echo $! > {at}.next; echo $$ >> {at}.next; mv {at}.next {at}; wait");
+        let spec = Confined { timeout_ms: 600_000, ..shell(kind, &script) };
+        let leash = Leash::default();
+        std::thread::scope(|scope| {
+            let run = scope.spawn(|| run_on(common::exe(), OsStr::new("__confine"), &spec, &leash).unwrap());
+            while !pids.exists() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            leash.let_go();
+            assert_eq!(run.join().unwrap(), Outcome::TimedOut);
+        });
+        for pid in fs::read_to_string(&pids).unwrap().lines() {
+            assert!(!std::path::Path::new("/proc").join(pid).exists(), "{pid} lives");
+        }
+        // One that is let go before it begins ends at once.
+        assert_eq!(run_on(common::exe(), OsStr::new("__confine"), &spec, &leash).unwrap(), Outcome::TimedOut);
     }
 }

@@ -288,14 +288,14 @@ fn bounds(page: &Page, queue: &Queue) -> Vec<(&'static str, String)> {
     all
 }
 
-/// `jobs are stopped and held after 30m without a kernel, if other jobs wait for GPUs; not those of ada, serving`.
+/// `jobs are stopped and held after 30m without a kernel, if another job can start then; not those of ada, serving`.
 fn idle_rule(rule: &IdlePolicy) -> String {
     let does = match rule.then {
         IdleThen::Warn => return "owners of idle jobs are notified".to_owned(),
         IdleThen::Hold => "stopped and held",
         IdleThen::End => "cancelled",
     };
-    let when = if rule.is_on_demand { ", if other jobs wait for GPUs" } else { "" };
+    let when = if rule.is_on_demand { ", if another job can start then" } else { "" };
     let users = rule.spared_users.iter().map(String::as_str);
     let spared: Vec<&str> = users.chain(rule.spared_classes.iter().map(ClassName::as_str)).collect();
     let but = if spared.is_empty() {

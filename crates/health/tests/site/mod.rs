@@ -59,8 +59,9 @@ impl Site {
         self.observe(of, device, 1, Evidence::Report { grade, by: "ana".into(), text: "it smells".into() });
     }
 
-    pub(crate) fn preflight(&mut self, of: u32, device: u32) {
-        self.observe(of, Some(device), 1, Evidence::Preflight { text: "exit code 1".into() });
+    pub(crate) fn preflight(&mut self, of: u32, device: u32, is_passed: bool) {
+        let failure = (!is_passed).then(|| "exit code 1".into());
+        self.observe(of, Some(device), 1, Evidence::Preflight { failure });
     }
 
     pub(crate) fn reboot(&mut self, of: u32) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use phalanx_model::{EffectId, Input, Node, NodeName};
+use phalanx_model::{EffectId, GangId, Input, Node, NodeName};
 use tracing::warn;
 
 use super::{Hands, Task};
@@ -49,17 +49,18 @@ impl Hands {
         nodes: BTreeMap<NodeName, Node>,
         account: Result<Account, Unanswered>,
     ) {
+        // Killed meanwhile, and every rank was reported as never started.
+        if !self.waiting.remove(&(start.gang, start.attempt)) {
+            return self.report(vec![Input::EffectDone { effect: id }]);
+        }
         match account {
             Ok(account) => {
                 start.account = account;
                 self.start_if_checked(id, start, nodes);
             }
             Err(e) => {
-                // Killed meanwhile, and every rank was reported as never started.
-                if self.waiting.remove(&(start.gang, start.attempt)) {
-                    let uid = start.job.owner.uid;
-                    self.fail_all(&start, &format!("the groups of uid {uid} are not known: {e}"));
-                }
+                let uid = start.job.owner.uid;
+                self.fail_all(&start, &format!("the groups of uid {uid} are not known: {e}"));
                 self.report(vec![Input::EffectDone { effect: id }]);
             }
         }
@@ -67,35 +68,54 @@ impl Hands {
 
     /// Starts a gang whose GPUs need no check; else they are checked on a thread of its own.
     fn start_if_checked(&mut self, id: EffectId, start: Box<Start>, nodes: BTreeMap<NodeName, Node>) {
-        let is_awaited = self.waiting.contains(&(start.gang, start.attempt));
+        let key = (start.gang, start.attempt);
+        if self.checking.contains_key(&key) {
+            // Ordered again: the check that goes on decides.
+            return self.report(vec![Input::EffectDone { effect: id }]);
+        }
         let checks = self.preflight.due(self.clock.now(), &start, &nodes);
-        if checks.is_empty() || !is_awaited {
-            return self.start_checked(id, &start, &nodes, true);
+        if checks.is_empty() {
+            self.start(&start, &nodes);
+            return self.report(vec![Input::EffectDone { effect: id }]);
         }
         let (tasks, preflight) = (self.tasks.clone(), Arc::clone(&self.preflight));
+        let leash = Arc::clone(&self.checking.entry(key).or_default().leash);
         let spare = (start.clone(), nodes.clone());
         let check = move || {
-            let is_fit = preflight.run(&checks);
-            let _ = tasks.send(Task::Checked { id, start, nodes, is_fit });
+            // None: the daemon ends, and the next one orders the start again.
+            if let Some(is_fit) = preflight.run(&checks, &leash) {
+                let _ = tasks.send(Task::Checked { id, start, nodes, is_fit });
+            }
         };
         if let Err(error) = threads::single("preflight", check) {
             warn!(%error, "there is no thread for a preflight, and the gang starts");
-            self.start_checked(id, &spare.0, &spare.1, true);
+            self.checked(id, &spare.0, &spare.1, true);
         }
     }
 
-    /// Starts a gang, unless it was killed meanwhile and every rank was reported as never started. If one of its GPUs was
-    /// closed, the engine stops it, and places it elsewhere.
-    pub(super) fn start_checked(
+    /// Starts a gang whose check has ended, unless it was killed meanwhile. If one of its GPUs was closed, the engine stops it,
+    /// and places it elsewhere.
+    pub(super) fn checked(
         &mut self,
         id: EffectId,
         start: &Start,
         nodes: &BTreeMap<NodeName, Node>,
         is_fit: bool,
     ) {
-        if self.waiting.remove(&(start.gang, start.attempt)) && is_fit {
-            self.start(start, nodes);
+        let (gang, attempt) = (start.gang, start.attempt);
+        match self.checking.remove(&(gang, attempt)).and_then(|checking| checking.killed) {
+            Some(size) => self.settle(gang, attempt, size),
+            None if is_fit => self.start(start, nodes),
+            None => {}
         }
         self.report(vec![Input::EffectDone { effect: id }]);
+    }
+
+    /// Ends the check of an attempt that is over. Whether there is one.
+    pub(super) fn end_check(&mut self, gang: GangId, attempt: u32, size: u32) -> bool {
+        let Some(checking) = self.checking.get_mut(&(gang, attempt)) else { return false };
+        checking.killed = Some(size);
+        checking.leash.let_go();
+        true
     }
 }

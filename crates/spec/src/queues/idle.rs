@@ -24,8 +24,8 @@ pub struct IdleFile {
     /// cancelled. Default: warn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub then: Option<At<IdleThenWord>>,
-    /// `wanted`: only while other jobs wait for GPUs, and to no more jobs than they need; `always`: in any case. Default:
-    /// wanted.
+    /// `wanted`: only if another job would start then, and to the fewest jobs with which it would; `always`: in any case.
+    /// Default: wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when: Option<At<WhenIdle>>,
     /// Users whose jobs are only reported.
