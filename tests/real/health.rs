@@ -5,7 +5,9 @@
 mod fake;
 
 use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::io::{BufRead as _, BufReader, Write};
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
 
 use fake::Fake;
 use phalanx_account::State;
@@ -229,12 +231,18 @@ fn four_busy(busy: [u32; 4], more: &str) -> String {
 struct Machine {
     bench: Bench,
     fake: Fake,
+    /// A DCGM exporter.
+    dcgm: Option<String>,
 }
 
 impl Machine {
     fn new() -> Option<Self> {
+        Self::scraped(None)
+    }
+
+    fn scraped(dcgm: Option<String>) -> Option<Self> {
         let fake = Fake::new(&four(""))?;
-        let mut machine = Self { bench: Bench::new("nodes: []\n"), fake };
+        let mut machine = Self { bench: Bench::new("nodes: []\n"), fake, dcgm };
         fs::write(machine.bench.path("kernel.log"), "").unwrap();
         machine.up();
         Some(machine)
@@ -243,8 +251,9 @@ impl Machine {
     fn up(&mut self) {
         let folder = self.fake.library().parent().unwrap().display().to_string();
         let log = self.bench.path("kernel.log").display().to_string();
+        let dcgm = self.dcgm.as_ref().map_or_else(String::new, |url| format!("PHALANX_TEST_DCGM={url} "));
         let script = format!(
-            "LD_LIBRARY_PATH={folder} PHALANX_TEST_KERNEL_LOG={log} exec \"$0\" \"$1\" \"$2\" /dev/null"
+            "{dcgm}LD_LIBRARY_PATH={folder} PHALANX_TEST_KERNEL_LOG={log} exec \"$0\" \"$1\" \"$2\" /dev/null"
         );
         self.bench.up_by(Some(&script));
     }
@@ -444,4 +453,65 @@ fn a_gpu_that_others_use_goes_to_no_job_until_they_end() {
     assert!(bench.warnings().iter().all(|said| !said.contains(warning)));
     bench.cancel(three);
     bench.await_state(all, "running");
+}
+
+/// A DCGM exporter that serves this text, or answers that it is unavailable.
+fn exporter(text: &Arc<Mutex<Option<String>>>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/metrics", listener.local_addr().unwrap());
+    let text = Arc::clone(text);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = BufReader::new(stream.try_clone().unwrap());
+            let mut line = String::new();
+            while request.read_line(&mut line).unwrap_or(0) > 2 {
+                line.clear();
+            }
+            let (status, body) = match text.lock().unwrap().clone() {
+                Some(body) => ("200 OK", body),
+                None => ("503 Service Unavailable", String::new()),
+            };
+            let _ = write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        }
+    });
+    url
+}
+
+#[test]
+fn a_dcgm_exporter_takes_the_place_of_nvml_and_its_silence_grades_nothing() {
+    let series = |metric: &str, gpu: u32, value: u32| {
+        format!("DCGM_FI_DEV_{metric}{{gpu=\"{gpu}\",UUID=\"GPU-{gpu}\",Hostname=\"gpu-1\"}} {value}\n")
+    };
+    let all = |errors: u32| {
+        let gpu = |gpu| series("GPU_TEMP", gpu, 40 + gpu) + &series("ECC_DBE_VOL_TOTAL", gpu, errors * gpu);
+        [3, 2, 1].map(gpu).concat()
+    };
+    let text = Arc::new(Mutex::new(Some(all(0))));
+    let Some(machine) = Machine::scraped(Some(exporter(&text))) else { return };
+    let bench = &machine.bench;
+    let temperatures = || -> Vec<(u32, Option<u32>, Option<u32>)> {
+        let samples = health(bench).samples.into_iter();
+        samples.map(|of| (of.device, of.vitals.temperature_c, of.vitals.busy_percent)).collect()
+    };
+    // NVIDIA's library says 60 and more, and how busy they are.
+    let found = [(1, Some(41), None), (2, Some(42), None), (3, Some(43), None)];
+    until("samples", || temperatures() == found);
+    let sources = health(bench).sources;
+    assert!(
+        sources.iter().any(|source| source.starts_with("the DCGM exporter at 127.0.0.1:")),
+        "{sources:?}"
+    );
+
+    *text.lock().unwrap() = None;
+    let why = "telemetry: the DCGM exporter answered 503";
+    until("the note", || health(bench).missing.iter().any(|missing| missing == why));
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    assert_eq!(temperatures(), []);
+    assert!(health(bench).lines.is_empty());
+
+    *text.lock().unwrap() = Some(all(1));
+    until("new errors", || grade(bench, Some(2)) == Grade::Suspect);
+    assert_eq!(line(bench, Some(2)).unwrap().detail, "2 uncorrected ECC errors");
+    assert!(health(bench).missing.iter().all(|missing| !missing.starts_with("telemetry")));
 }

@@ -26,6 +26,7 @@ mod lists;
 mod mpi;
 mod nodes;
 mod notices;
+mod ports;
 mod preflight;
 mod progress;
 mod queues;

@@ -91,6 +91,10 @@ fn run(state: &Path, files: &[&Path]) -> Result<(), Box<dyn Error>> {
         options.sample_every = Duration::from_millis(100);
         options.idle_after = Duration::from_secs(2);
         options.dcgm_job_mapping = Some(state.join("dcgm"));
+        options.dcgm = std::env::var("PHALANX_TEST_DCGM").ok();
+        if let Some(sysfs) = std::env::var_os("PHALANX_TEST_SYSFS") {
+            options.sysfs = sysfs.into();
+        }
     }
     if let Ok(command) = std::env::var("PHALANX_TEST_PREFLIGHT") {
         let (every, timeout) = (Duration::from_secs(3_600), Duration::from_secs(10));
@@ -167,6 +171,7 @@ fn serve_node(
         hardware: Hardware::File(machine.into()),
         every: Duration::from_millis(200),
         sample_every: Duration::from_millis(200),
+        dcgm: None,
         kernel_log: Some(machine.with_extension("kmsg")).filter(|log| log.exists()),
         plugin,
         listen: listen()?,

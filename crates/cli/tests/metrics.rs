@@ -80,6 +80,7 @@ fn metrics_say_what_is_and_what_happened() {
         "phalanx_scheduler_devices{state=\"free\"} 12",
         "phalanx_scheduler_devices{state=\"held\"} 0",
         "phalanx_scheduler_nodes{state=\"open\"} 2",
+        "phalanx_scheduler_ports{state=\"up\"} 0",
     ]);
     let ran = world.phalanx(&["run", "-G", "2", "--", "true"]);
     assert!(ran.status.success(), "{ran:?}");
@@ -115,10 +116,11 @@ fn metrics_say_what_is_and_what_happened() {
         .filter_map(|line| line.strip_prefix("# TYPE phalanx_scheduler_")?.split_once(' '))
         .map(|(name, _)| name)
         .collect();
-    // Declared GPUs have no telemetry.
-    let (of_samples, told): (BTreeSet<&str>, BTreeSet<&str>) =
-        told.into_iter().partition(|name| name.starts_with("device_"));
-    assert_eq!((told, of_samples.len()), (served, 7));
+    // Declared nodes have no telemetry.
+    let (of_samples, told): (BTreeSet<&str>, BTreeSet<&str>) = told
+        .into_iter()
+        .partition(|name| ["device_", "port_", "pressure_"].iter().any(|of| name.starts_with(of)));
+    assert_eq!((told, of_samples.len()), (served, 7 + 11 + 2));
 }
 
 #[test]

@@ -27,6 +27,8 @@ pub mod objects;
 pub mod pcie;
 pub mod picture;
 #[cfg(not(target_family = "wasm"))]
+pub mod pressure;
+#[cfg(not(target_family = "wasm"))]
 pub mod rdma;
 pub mod rocm;
 

@@ -5,6 +5,7 @@
 
 mod nic;
 mod pci;
+pub mod ports;
 
 use std::collections::BTreeMap;
 use std::fs::File;

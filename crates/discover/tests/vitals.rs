@@ -67,10 +67,10 @@ fn a_sample_has_every_value_that_the_library_gives() {
             ecc_corrected: Some(3),
             ecc_uncorrected: Some(0),
             rows: Some(RemappedRows {
-                correctable: 1,
-                uncorrectable: 2,
-                is_pending: true,
-                has_failed: false
+                correctable: Some(1),
+                uncorrectable: Some(2),
+                is_pending: Some(true),
+                has_failed: Some(false)
             }),
             is_retirement_pending: Some(false),
             pcie_replays: Some(7),

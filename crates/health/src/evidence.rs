@@ -1,6 +1,6 @@
 //! Evidence, and what is kept of it.
 
-use phalanx_model::{Grade, Timestamp, Vitals};
+use phalanx_model::{Grade, PortVitals, Timestamp, Vitals};
 use serde::{Deserialize, Serialize};
 
 use crate::Repair;
@@ -15,8 +15,10 @@ const SEEN_MAX: usize = 16;
 pub enum Evidence {
     /// An Xid, and its text in the kernel log.
     Xid { number: u32, text: String },
-    /// One sample.
+    /// One sample of a device.
     Vitals(Box<Vitals>),
+    /// One sample of the network ports of a node: evidence of the node itself.
+    Ports(Vec<PortVitals>),
     /// A person says so, or a tool with the rights of an operator. It closes without regard to the circuit breaker and
     /// stays until [`crate::Grader::clear`].
     Report { grade: Grade, by: String, text: String },
@@ -63,9 +65,13 @@ pub(crate) enum Kind {
     UnknownXid,
     RowsPending,
     LinkDown,
+    PortDown,
+    PortSlow,
     Lemon,
     Ecc,
     LinkErrors,
+    PortErrors,
+    PortFlaps,
     Replays,
     Throttle,
 }
@@ -74,6 +80,11 @@ impl Kind {
     /// Whether the circuit breaker lets it pass: people know what they do, and a lost device does no work in any case.
     pub(crate) const fn is_exempt(self) -> bool {
         matches!(self, Self::Report | Self::Lost)
+    }
+
+    /// Whether it lasts as long as samples show it, and needs no operator and no free node to end.
+    pub(crate) const fn is_of_port(self) -> bool {
+        matches!(self, Self::PortDown | Self::PortSlow)
     }
 }
 

@@ -72,11 +72,15 @@ impl Grader {
         let counts = match evidence {
             Evidence::Xid { number, text } => subject.xid(now, number, generation, &text, policy),
             Evidence::Vitals(vitals) if device.is_some() => subject.vitals(now, &vitals, policy),
-            Evidence::Vitals(_) => Counts::No,
             Evidence::Preflight { failure } => {
                 subject.preflight(now, failure.as_deref());
                 Counts::No
             }
+            Evidence::Ports(ports) if device.is_none() => {
+                subject.ports(now, &ports, policy);
+                Counts::No
+            }
+            Evidence::Vitals(_) | Evidence::Ports(_) => Counts::No,
             Evidence::Report { grade, by, text } => {
                 subject.report(now, grade, &by, &text);
                 Counts::No

@@ -1,6 +1,6 @@
 //! Grades of devices and nodes from evidence.
 //!
-//! A [`Grader`] is given Xids, samples of telemetry and reports by people. It derives a grade for each device and for
+//! A [`Grader`] is given Xids, samples of devices and network ports, and reports by people. It derives a grade for each device and for
 //! each node, and says what changed as [`phalanx_model::Health`] facts. A grade rises at once and falls only by time, by
 //! a repair or by a person. Automation closes a limited share of the devices. The grader reads no clock: equal calls give
 //! equal grades.
@@ -11,6 +11,7 @@ mod evidence;
 mod grader;
 mod lemon;
 mod policy;
+mod ports;
 mod report;
 mod restart;
 mod state;

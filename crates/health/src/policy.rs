@@ -52,6 +52,17 @@ pub struct Policy {
     pub lost_samples: u32,
     /// A link is down after this many samples in a row.
     pub link_down_samples: u32,
+    /// A network port is down, or at a lower rate than before, after this many samples in a row. 3, as for NVLinks: a link trains
+    /// for some seconds. A choice.
+    pub port_samples: u32,
+    /// Such a port closes its node if its best rate was at least this. A slower one, and one of an unknown rate, makes the node
+    /// suspect. 10 Gbit/s: slower networks are for management. A choice.
+    pub port_closes_gbit: u64,
+    /// More errors of one kind (of symbols, recoveries of the link, of received packets) make the node suspect. A choice: one
+    /// per second is far above what a good cable has.
+    pub port_errors_per_minute: u64,
+    /// If a port goes down more often, its node is suspect. A choice: one restart of a switch is not more.
+    pub port_flaps_per_hour: u64,
     /// More errors (packets sent again, recoveries, CRC errors) of one NVLink make the device suspect.
     pub link_errors_per_hour: u64,
     /// More make the device suspect. 8: `DCGM_LIMIT_MAX_PCIREPLAY_RATE`, where DCGM warns.
@@ -79,6 +90,10 @@ impl Default for Policy {
             small_devices: 8,
             lost_samples: 2,
             link_down_samples: 3,
+            port_samples: 3,
+            port_closes_gbit: 10,
+            port_errors_per_minute: 60,
+            port_flaps_per_hour: 2,
             link_errors_per_hour: 100,
             pcie_replays_per_minute: 8,
             throttle_window_ms: 10 * MINUTE_MS,
@@ -98,6 +113,7 @@ impl Policy {
             ("max_share_percent", self.max_share_percent, 0, 100),
             ("lost_samples", self.lost_samples, 1, 100),
             ("link_down_samples", self.link_down_samples, 1, 100),
+            ("port_samples", self.port_samples, 1, 100),
         ];
         for (name, value, least, most) in counts {
             let most = u32::try_from(most).unwrap_or(u32::MAX);

@@ -44,6 +44,8 @@ pub enum Next {
     OkAt(Timestamp),
     Held,
     WhenFree,
+    /// Nothing has to be done here: the evidence has to end.
+    WhenQuiet,
     WhenReset,
     WhenRebooted,
     /// The node booted again, and the device has to answer.
@@ -58,6 +60,7 @@ impl fmt::Display for Next {
             Self::OkAt(at) => return write!(f, "ok again at {}", at.0),
             Self::Held => "held: the circuit breaker",
             Self::WhenFree => "back on probation when free and quiet",
+            Self::WhenQuiet => "back on probation when the fault is gone for a while",
             Self::WhenReset => "back on probation when free and reset",
             Self::WhenRebooted => "back on probation when the node has booted again",
             Self::WhenItAnswers => "back on probation when the device answers",
@@ -98,6 +101,7 @@ fn next(of: &Subject, policy: &Policy) -> Next {
         return match repair {
             _ if is_answer_left => Next::WhenItAnswers,
             _ if of.repair(policy) == Repair::Service => Next::WhenCleared,
+            Repair::None if of.closing().all(|finding| finding.kind.is_of_port()) => Next::WhenQuiet,
             Repair::None => Next::WhenFree,
             Repair::Reset => Next::WhenReset,
             Repair::Reboot => Next::WhenRebooted,

@@ -4,11 +4,12 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use phalanx_model::product::Generation;
-use phalanx_model::{Grade, Graded, JobId, Timestamp, Vitals};
+use phalanx_model::{Grade, Graded, JobId, PortVitals, Timestamp, Vitals};
 use serde::{Deserialize, Serialize};
 
 use crate::evidence::{Finding, Kind, Seen, clean, note, span};
 use crate::policy::{JOBS_MAX, TIMES_MAX};
+use crate::ports::{Ports, named};
 use crate::vitals::Base;
 use crate::{Action, Policy, Repair, xid};
 
@@ -36,6 +37,7 @@ pub(crate) struct Subject {
     incidents: BTreeMap<u32, Vec<Timestamp>>,
     pub(crate) seen: Vec<Seen>,
     base: Base,
+    ports: Ports,
 }
 
 /// The time after a drain in which it is watched.
@@ -201,6 +203,32 @@ impl Subject {
         counts
     }
 
+    /// A sample of the ports of the node. What closes it for a port ends once no sample showed it for a while, also while gangs run
+    /// there: nothing else has to be done.
+    pub(crate) fn ports(&mut self, now: Timestamp, ports: &[PortVitals], policy: &Policy) {
+        let Some(said) = self.ports.sample(now, ports, policy) else { return };
+        let before = self.closing_detail();
+        if !said.restored.is_empty() {
+            note(&mut self.seen, now, &clean(&format!("{} as before", named(&said.restored))));
+        }
+        for finding in said.findings {
+            let known = self.findings.iter().find(|known| known.kind == finding.kind);
+            // A slower port is still down, and the one that closed the node is not.
+            if known.is_some_and(|known| known.wants > finding.wants) {
+                continue;
+            }
+            // A state is seen in each sample; its begin is evidence, its duration is not.
+            if !finding.kind.is_of_port() || known.is_none_or(|known| known.detail != finding.detail) {
+                note(&mut self.seen, now, &finding.detail);
+            }
+            self.find(finding);
+        }
+        self.findings.retain(|of| {
+            !of.kind.is_of_port() || !of.wants.is_closed() || now.since(of.last_at) < policy.settle_ms.max(1)
+        });
+        self.come_back(now, policy, before);
+    }
+
     /// What a person says. It never lowers the grade: [`Self::clear`] does.
     pub(crate) fn report(&mut self, now: Timestamp, grade: Grade, by: &str, text: &str) {
         let detail = clean(&format!("{by}: {text}"));
@@ -258,6 +286,7 @@ impl Subject {
     pub(crate) fn reboot(&mut self, now: Timestamp, policy: &Policy) {
         let before = self.closing_detail();
         self.base.reboot();
+        self.ports.reboot();
         self.incidents.clear();
         if !self.findings.is_empty() {
             note(&mut self.seen, now, "the node booted again");
@@ -278,6 +307,7 @@ impl Subject {
         self.jobs.clear();
         self.drains.clear();
         self.base.clear();
+        self.ports.clear();
         note(&mut self.seen, now, &clean(&format!("cleared by {by}")));
     }
 

@@ -31,7 +31,7 @@ struct Link {
 
 /// A counter at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Count {
+pub(crate) struct Count {
     at: Timestamp,
     value: u64,
 }
@@ -172,11 +172,11 @@ impl Base {
 
 /// Rows and pages of memory.
 fn memory(now: Timestamp, vitals: &Vitals, said: &mut Said) {
-    if vitals.rows.is_some_and(|rows| rows.has_failed) {
+    if vitals.rows.is_some_and(|rows| rows.has_failed == Some(true)) {
         let detail = "a row of memory could not be replaced";
         said.findings.push(Finding::new(Kind::RowsFailed, Grade::Broken, Repair::Service, detail, now));
     }
-    let pending = [vitals.rows.map(|rows| rows.is_pending), vitals.is_retirement_pending];
+    let pending = [vitals.rows.and_then(|rows| rows.is_pending), vitals.is_retirement_pending];
     if pending.contains(&Some(true)) {
         let detail = "memory waits for a reset to be replaced";
         let wants = Grade::DrainAfterJob;
@@ -188,7 +188,13 @@ fn memory(now: Timestamp, vitals: &Vitals, said: &mut Said) {
 
 /// Whether a counter grew by more than a limit per time. A counter that went down belongs to a driver that was loaded
 /// again, and is a new base.
-fn has_grown(base: &mut Option<Count>, now: Timestamp, value: u64, per_ms: u64, limit: u64) -> bool {
+pub(crate) fn has_grown(
+    base: &mut Option<Count>,
+    now: Timestamp,
+    value: u64,
+    per_ms: u64,
+    limit: u64,
+) -> bool {
     let Some(before) = base.filter(|before| before.value <= value) else {
         *base = Some(Count { at: now, value });
         return false;

@@ -169,7 +169,11 @@ fn a_lost_device_has_to_answer_for_a_while_or_after_a_reboot() {
 #[test]
 fn memory_that_waits_for_a_reset_says_when_it_is_done() {
     let rows = |is_pending, has_failed| Vitals {
-        rows: Some(RemappedRows { is_pending, has_failed, ..RemappedRows::default() }),
+        rows: Some(RemappedRows {
+            is_pending: Some(is_pending),
+            has_failed: Some(has_failed),
+            ..RemappedRows::default()
+        }),
         ..healthy()
     };
     let mut site = Site::new(4, 8);

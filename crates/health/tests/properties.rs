@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use phalanx_health::{Evidence, Grader, Policy};
 use phalanx_model::{
-    Grade, Health, JobId, LinkVitals, NodeHealth, NodeName, RemappedRows, Throttle, Timestamp, Vitals,
+    Grade, Health, JobId, LinkVitals, NodeHealth, NodeName, PortState, PortVitals, RemappedRows, Throttle,
+    Timestamp, Vitals,
 };
 use proptest::prelude::*;
 use site::{HOUR, MINUTE, Site, node};
@@ -69,8 +70,11 @@ fn vitals(may_be_lost: bool) -> impl Strategy<Value = Evidence> {
     let throttle = proptest::option::of(any::<(bool, bool)>());
     (proptest::bool::weighted(0.5), rows, links, counters, throttle).prop_map(
         move |(is_lost, rows, links, (replays, ecc), throttle)| {
-            let row =
-                |(is_pending, has_failed)| RemappedRows { is_pending, has_failed, ..RemappedRows::default() };
+            let row = |(is_pending, has_failed)| RemappedRows {
+                is_pending: Some(is_pending),
+                has_failed: Some(has_failed),
+                ..RemappedRows::default()
+            };
             let slow = |(is_hardware, is_hot)| Throttle { is_hardware, is_hot, ..Throttle::default() };
             Evidence::Vitals(Box::new(Vitals {
                 is_lost: is_lost && may_be_lost,
@@ -83,6 +87,21 @@ fn vitals(may_be_lost: bool) -> impl Strategy<Value = Evidence> {
             }))
         },
     )
+}
+
+fn ports() -> impl Strategy<Value = Evidence> {
+    let states =
+        proptest::sample::select(vec![PortState::Up, PortState::Up, PortState::Down, PortState::Gone]);
+    let port = (0..6_u32, states, proptest::option::of(0..4_u64), proptest::option::of(0..300_u64));
+    let port = port.prop_map(|(number, state, rate, count)| PortVitals {
+        name: format!("mlx5_{number}:1"),
+        state,
+        bytes_per_s: rate.map(|rate| rate * 12_500_000_000),
+        symbol_errors: count,
+        downed: count,
+        ..PortVitals::default()
+    });
+    proptest::collection::vec(port, 0..4).prop_map(Evidence::Ports)
 }
 
 fn report() -> impl Strategy<Value = Evidence> {
@@ -98,7 +117,8 @@ fn report() -> impl Strategy<Value = Evidence> {
 fn step(is_exempt: bool) -> impl Strategy<Value = Step> {
     let weight = u32::from(is_exempt);
     let preflight = any::<Option<String>>().prop_map(|failure| Evidence::Preflight { failure });
-    let evidence = prop_oneof![6 => xid(), 4 => vitals(is_exempt), 1 => preflight, weight => report()];
+    let evidence =
+        prop_oneof![6 => xid(), 4 => vitals(is_exempt), 4 => ports(), 1 => preflight, weight => report()];
     let jobs = proptest::collection::vec(0..20_u64, 0..3);
     let observe = (0..NODES + 1, device(), jobs, evidence)
         .prop_map(|(of, device, jobs, evidence)| Step::Observe { of, device, jobs, evidence });

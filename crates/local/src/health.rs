@@ -12,17 +12,20 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use phalanx_health::{Evidence, Grader, Kept, Machine, Policy};
-use phalanx_model::{DeviceMask, Health as Fact, Input, JobId, Node, NodeName, Timestamp, Vitals};
+use phalanx_model::{
+    DeviceMask, Health as Fact, Input, JobId, Node, NodeName, PortVitals, Pressure, Timestamp, Vitals,
+};
 use phalanx_node::file;
 use phalanx_node::kernel_log;
 use phalanx_node::telemetry::Slots;
+use phalanx_node::telemetry::ports::PortSample;
 use tracing::{info, warn};
 
 use crate::Paths;
 use crate::cluster::Cluster;
 use crate::daemon::Daemon;
 use crate::losses;
-use crate::protocol::{HeldView, SampleView};
+use crate::protocol::{HeldView, PortView, PressureView, SampleView};
 use crate::views;
 
 pub(crate) use watch::start;
@@ -42,6 +45,8 @@ pub(crate) struct Health {
     /// The machine that is found; declared devices have neither telemetry nor a kernel log.
     host: Option<Host>,
     samples: Mutex<BTreeMap<u32, (Timestamp, Vitals)>>,
+    /// The last sample of the node itself.
+    node: Mutex<NodeSample>,
     /// What the daemon watches, and what it cannot watch.
     sources: Mutex<Sources>,
 }
@@ -55,10 +60,20 @@ pub(crate) struct Host {
     uuids: Vec<String>,
 }
 
+/// A sample of the machine without its devices.
+#[derive(Clone, Debug, Default)]
+struct NodeSample {
+    at: Timestamp,
+    ports: PortSample,
+    pressure: Pressure,
+}
+
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
     pub(crate) open: Vec<String>,
     pub(crate) missing: Vec<String>,
+    /// Why devices are not sampled for now.
+    telemetry: Option<String>,
 }
 
 /// Which jobs hold which devices.
@@ -102,6 +117,7 @@ impl Health {
             boot_id,
             host,
             samples: Mutex::default(),
+            node: Mutex::default(),
             sources: Mutex::default(),
         };
         health.keep(&health.grader());
@@ -234,22 +250,40 @@ impl Health {
         samples.iter().map(view).collect()
     }
 
+    /// The last sample of each network port.
+    pub(crate) fn ports(&self) -> Vec<PortView> {
+        let Some(host) = &self.host else { return Vec::new() };
+        let sample = self.node.lock().unwrap_or_else(PoisonError::into_inner);
+        let view =
+            |port: &PortVitals| PortView { node: host.node.clone(), at: sample.at, port: port.clone() };
+        sample.ports.ports.iter().map(view).collect()
+    }
+
+    /// The last pressure on the machine that is found, where its kernel counts any.
+    pub(crate) fn pressure(&self) -> Option<PressureView> {
+        let node = self.host.as_ref()?.node.clone();
+        let sample = self.node.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known = sample.pressure != Pressure::default();
+        is_known.then(|| PressureView { node, at: sample.at, pressure: sample.pressure })
+    }
+
     /// Says once that the devices cannot be sampled for now, and once that they can be again.
-    fn telemetry_works(&self, works: bool) {
-        const SILENT: &str = "telemetry: NVIDIA's library does not work now";
+    fn telemetry_works(&self, trouble: Option<&str>) {
         let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_known = sources.missing.iter().any(|missing| missing == SILENT);
-        if works && is_known {
-            sources.missing.retain(|missing| missing != SILENT);
-            info!("devices are sampled again");
-        } else if !works && !is_known {
-            sources.missing.push(SILENT.to_owned());
-            warn!("devices are not sampled: NVIDIA's library does not work");
+        match (sources.telemetry.is_some(), trouble) {
+            (true, None) => info!("devices are sampled again"),
+            (false, Some(why)) => warn!(why, "devices are not sampled"),
+            _ => {}
         }
+        sources.telemetry = trouble.map(str::to_owned);
     }
 
     pub(crate) fn sources(&self) -> Sources {
-        self.sources.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let sample = self.node.lock().unwrap_or_else(PoisonError::into_inner);
+        sources.missing.extend(sources.telemetry.take().map(|why| format!("telemetry: {why}")));
+        sources.missing.extend(sample.ports.notes.iter().cloned());
+        sources
     }
 }
 

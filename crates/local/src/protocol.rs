@@ -38,7 +38,7 @@ pub use cluster::{
 pub use defrag::{DefragView, MoveView};
 pub use endpoints::{EndpointState, EndpointView, EndpointsView};
 pub use filter::JobFilter;
-pub use health::{HealthFinding, HealthReport, HealthView, SampleView, hardware};
+pub use health::{HealthFinding, HealthReport, HealthView, PortView, PressureView, SampleView, hardware};
 pub use progress::{CheckpointView, ProgressView, StragglerView};
 pub use terminal::{ExecAsk, TerminalView};
 

@@ -90,7 +90,9 @@ pub use service::{Look, Replicas, Service, Session, Target};
 pub use snapshot::Snapshot;
 pub use time::Timestamp;
 pub use update::JobUpdate;
-pub use vitals::{LinkVitals, RemappedRows, Throttle, Vitals};
+pub use vitals::{
+    LinkVitals, PortState, PortVitals, Pressure, RemappedRows, Stall, Stalls, Throttle, Vitals,
+};
 
 /// The largest number of devices on one node: a [`DeviceMask`] has this many bits.
 pub const DEVICES_PER_NODE_MAX: u32 = 64;

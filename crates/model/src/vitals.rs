@@ -44,15 +44,15 @@ pub struct Throttle {
     pub is_warm: bool,
 }
 
-/// NVIDIA's row remapping.
+/// NVIDIA's row remapping. `None`: unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemappedRows {
-    pub correctable: u32,
-    pub uncorrectable: u32,
+    pub correctable: Option<u32>,
+    pub uncorrectable: Option<u32>,
     /// A row waits for a reset of the device until it is replaced.
-    pub is_pending: bool,
+    pub is_pending: Option<bool>,
     /// A row could not be replaced: the device has to be returned.
-    pub has_failed: bool,
+    pub has_failed: Option<bool>,
 }
 
 /// One NVLink of a device.
@@ -64,4 +64,92 @@ pub struct LinkVitals {
     pub replays: Option<u64>,
     pub recoveries: Option<u64>,
     pub crc_errors: Option<u64>,
+}
+
+/// A sample of one network port of a node: of an InfiniBand or RoCE adapter, or of an Ethernet adapter. Counters begin when the
+/// driver is loaded or a tool clears them. `None`: the kernel, the driver or the port does not give the value.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortVitals {
+    /// `mlx5_0:1`, the adapter and its port, or `ens1f0`.
+    pub name: String,
+    pub state: PortState,
+    /// The rate that the link has now, one way. Unknown while it is down.
+    pub bytes_per_s: Option<u64>,
+    pub received_bytes: Option<u64>,
+    pub sent_bytes: Option<u64>,
+    /// How often the link went down.
+    pub downed: Option<u64>,
+    /// How often the link recovered by training again.
+    pub recoveries: Option<u64>,
+    /// Errors of the physical link.
+    pub symbol_errors: Option<u64>,
+    pub receive_errors: Option<u64>,
+    /// Packets that the port did not send, because it was down or congested.
+    pub send_discards: Option<u64>,
+    /// Ticks in which the port had something to send, and the other end had no room: congestion.
+    pub send_wait_ticks: Option<u64>,
+    /// How often the adapter slowed down because a switch reported congestion (RoCE).
+    pub congestion_notices: Option<u64>,
+}
+
+/// Whether a port carries traffic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PortState {
+    Up,
+    #[default]
+    Down,
+    /// Its adapter left the PCI bus.
+    Gone,
+}
+
+impl PortState {
+    #[must_use]
+    pub const fn is_up(self) -> bool {
+        matches!(self, Self::Up)
+    }
+
+    /// The word users read.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Down => "down",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+/// How much processes of a node wait for its resources. `None`: the kernel does not count it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pressure {
+    pub cpu: Option<Stalls>,
+    pub memory: Option<Stalls>,
+    pub io: Option<Stalls>,
+}
+
+impl Pressure {
+    /// By the names of the kernel.
+    #[must_use]
+    pub const fn by_resource(&self) -> [(&'static str, Option<Stalls>); 3] {
+        [("cpu", self.cpu), ("memory", self.memory), ("io", self.io)]
+    }
+}
+
+/// How much of the time processes wait for one resource.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stalls {
+    /// At least one process waits.
+    pub some: Stall,
+    /// All processes that have something to do wait.
+    pub full: Option<Stall>,
+}
+
+/// Shares of the last 10, 60 and 300 seconds, in hundredths of a percent, and the time since the node booted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stall {
+    pub avg10_hundredths: u32,
+    pub avg60_hundredths: u32,
+    pub avg300_hundredths: u32,
+    pub total_us: u64,
 }

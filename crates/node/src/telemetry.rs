@@ -1,6 +1,9 @@
-//! Samples of this machine's devices, by the numbers that they have here.
+//! Samples of this machine's devices, by the numbers that they have here, of its network ports, and of the pressure on it.
 
 mod amdgpu;
+mod dcgm;
+pub mod ports;
+pub mod pressure;
 
 use std::path::Path;
 
@@ -9,6 +12,8 @@ use phalanx_discover::nvml::vitals::Watch;
 use phalanx_model::{DeviceMask, Vitals};
 
 use amdgpu::AmdGpus;
+use dcgm::Exporter;
+pub use dcgm::{ExporterError, check_url};
 
 /// Where the devices of a machine are.
 #[derive(Clone, Debug, Default)]
@@ -51,18 +56,31 @@ pub const METRICS: [(&str, &str, Value); 7] = [
     }),
 ];
 
+/// What is said of a library and of a driver that were there.
+const LIBRARY_SILENT: &str = "NVIDIA's library does not work now";
+const AMD_SILENT: &str = "AMD's driver does not work now";
+
 /// Exact up to 2^53, beyond which no sample comes.
 #[allow(clippy::cast_precision_loss, reason = "metrics are doubles")]
 const fn number(value: u64) -> f64 {
     value as f64
 }
 
-/// What samples the devices: NVIDIA's library, and the files of AMD's driver.
+/// What samples the devices: NVIDIA's library or a DCGM exporter, and the files of AMD's driver.
 #[derive(Debug)]
 pub struct Telemetry {
     slots: Slots,
-    nvidia: Option<Watch>,
+    nvidia: Nvidia,
     amd: AmdGpus,
+    /// See [`Self::trouble`].
+    trouble: Option<String>,
+}
+
+#[derive(Debug)]
+enum Nvidia {
+    Absent,
+    Library(Box<Watch>),
+    Exporter(Exporter),
 }
 
 impl Telemetry {
@@ -73,29 +91,58 @@ impl Telemetry {
     pub fn open(slots: Slots) -> Result<Option<Self>, NvmlError> {
         let amd = AmdGpus::open(Path::new("/sys"), &slots);
         let nvidia = match Watch::open(None) {
-            Ok(watch) => Some(watch),
-            Err(NvmlError::Absent(_)) => None,
+            Ok(watch) => Nvidia::Library(Box::new(watch)),
+            Err(NvmlError::Absent(_)) if amd.is_empty() => return Ok(None),
+            Err(NvmlError::Absent(_)) => Nvidia::Absent,
             Err(error) => return Err(error),
         };
-        Ok((nvidia.is_some() || !amd.is_empty()).then_some(Self { slots, nvidia, amd }))
+        Ok(Some(Self { slots, nvidia, amd, trouble: None }))
+    }
+
+    /// Samples of NVIDIA's devices come from the DCGM exporter at `url`. `uuids`: by device; empty where it is unknown.
+    ///
+    /// # Errors
+    /// When the exporter cannot be used. One that does not answer can be: it may answer later.
+    pub fn scrape(slots: Slots, url: &str, uuids: Vec<String>) -> Result<Self, ExporterError> {
+        let amd = AmdGpus::open(Path::new("/sys"), &slots);
+        let nvidia = Nvidia::Exporter(Exporter::new(url, uuids)?);
+        Ok(Self { slots, nvidia, amd, trouble: None })
     }
 
     /// What is read, in words.
     #[must_use]
-    pub const fn sources(&self) -> &'static str {
-        match (&self.nvidia, self.amd.is_empty()) {
-            (Some(_), true) => "NVML",
-            (Some(_), false) => "NVML and amdgpu",
-            (None, _) => "amdgpu",
-        }
+    pub fn sources(&self) -> String {
+        let nvidia = match &self.nvidia {
+            Nvidia::Absent => return "amdgpu".to_owned(),
+            Nvidia::Library(_) => "NVML".to_owned(),
+            Nvidia::Exporter(exporter) => format!("the DCGM exporter at {}", exporter.place()),
+        };
+        if self.amd.is_empty() { nvidia } else { format!("{nvidia} and amdgpu") }
     }
 
-    /// A sample of each device. Blocks as long as the driver takes to answer. `None`: neither library nor driver works, which
-    /// tells nothing of a device.
+    /// Why the last sample does not have all devices, in words.
+    #[must_use]
+    pub fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    /// A sample of each device. Blocks as long as the driver takes to answer. `None`: neither library, exporter nor driver works,
+    /// which tells nothing of a device.
     pub fn sample(&mut self) -> Option<Vec<(u32, Vitals)>> {
-        let nvidia = self.nvidia.as_mut().and_then(|watch| sample_nvidia(watch, &self.slots));
+        let sampled = match &mut self.nvidia {
+            Nvidia::Absent => Ok(None),
+            Nvidia::Library(watch) => {
+                sample_nvidia(watch, &self.slots).map(Some).ok_or_else(|| LIBRARY_SILENT.to_owned())
+            }
+            Nvidia::Exporter(exporter) => exporter.sample().map(Some),
+        };
+        let (nvidia, trouble) = match sampled {
+            Ok(found) => (found, None),
+            Err(why) => (None, Some(why)),
+        };
         let amd = self.amd.sample();
         let has_any = nvidia.is_some() || !amd.is_empty();
+        self.trouble = if has_any { trouble } else { trouble.or_else(|| Some(AMD_SILENT.to_owned())) };
         has_any.then(|| nvidia.into_iter().flatten().chain(amd).collect())
     }
 }

@@ -32,7 +32,10 @@ pub(crate) struct Up {
     /// Where the kernel's messages are, for Xids of GPUs: `/dev/kmsg`, or a file that has the kernel's messages alone.
     #[arg(long, value_name = "FILE", default_value = "/dev/kmsg", value_hint = ValueHint::FilePath)]
     pub(crate) kernel_log: PathBuf,
-    /// How often GPUs are sampled by NVML.
+    /// Sample GPUs by this DCGM exporter: `http://127.0.0.1:9400/metrics` [default: by NVML].
+    #[arg(long, value_name = "URL", value_parser = phalanx_node::telemetry::check_url, value_hint = ValueHint::Url)]
+    pub(crate) dcgm: Option<String>,
+    /// How often GPUs and network ports are sampled.
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = sample_every)]
     pub(crate) sample_every: Duration,
     /// A job on whose GPUs no kernel ran for so long is idle: its owner hears so, and the account says it.

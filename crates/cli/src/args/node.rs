@@ -26,7 +26,10 @@ pub(crate) struct Node {
     /// Where the kernel's messages are, for Xids of GPUs: /dev/kmsg, or a file that has the kernel's messages alone.
     #[arg(long, value_name = "FILE", default_value = "/dev/kmsg", value_hint = ValueHint::FilePath)]
     pub(crate) kernel_log: PathBuf,
-    /// Seconds between two samples of the GPUs by NVML.
+    /// Sample GPUs by this DCGM exporter, which has those of this node: `http://127.0.0.1:9400/metrics` [default: by NVML].
+    #[arg(long, value_name = "URL", value_parser = phalanx_node::telemetry::check_url, value_hint = ValueHint::Url)]
+    pub(crate) dcgm: Option<String>,
+    /// Seconds between two samples of the GPUs and network ports.
     #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     pub(crate) sample_every: u64,
     /// Hand out nvidia.com/gpu to the kubelet, as the scheduler chose; in place of NVIDIA's device plugin.

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
 use phalanx_health::{Line, Next, Repair, Seen};
-use phalanx_local::protocol::{HealthView, SampleView};
-use phalanx_model::{Grade, Throttle};
+use phalanx_local::protocol::{HealthView, PortView, PressureView, SampleView};
+use phalanx_model::{Grade, PortVitals, Throttle};
 
 use super::table::{self, Grid, cell, dim};
 use super::{Page, clean, count};
@@ -24,6 +24,8 @@ pub(crate) fn page(page: &Page, view: &HealthView, is_one: bool) -> String {
     if is_one {
         text += &evidence(page, &view.lines);
         text += &samples(page, &view.samples);
+        text += &ports(page, &view.ports);
+        text += &pressure(page, &view.pressure);
     }
     if !text.is_empty() {
         text.push('\n');
@@ -102,6 +104,7 @@ fn next(page: &Page, line: &Line) -> String {
         Next::OkAt(at) => format!("ok {}", page.ahead(at)),
         Next::Held => "held by the circuit breaker".to_owned(),
         Next::WhenFree => "back once free and quiet".to_owned(),
+        Next::WhenQuiet => "back once the fault is gone".to_owned(),
         Next::WhenReset => "reset, then clear".to_owned(),
         Next::WhenRebooted => format!("reboot {}", line.node),
         Next::WhenItAnswers => "back once it answers".to_owned(),
@@ -151,6 +154,70 @@ fn samples(page: &Page, samples: &[SampleView]) -> String {
         ]);
     }
     format!("\n{}", grid.render())
+}
+
+fn ports(page: &Page, ports: &[PortView]) -> String {
+    if ports.is_empty() {
+        return String::new();
+    }
+    let headings =
+        ["PORT", "STATE", ">RATE", ">RECEIVED", ">SENT", ">ERRORS", ">DOWNED", ">DISCARDS", ">WAITS"];
+    let mut grid = Grid::new(page, &headings);
+    let or_dash = |text: Option<String>| cell(text.unwrap_or_else(|| "-".to_owned()));
+    let number = |value: Option<u64>| or_dash(value.map(|value| value.to_string()));
+    let gib = |value: Option<u64>| or_dash(value.map(|bytes| format!("{} GiB", bytes >> 30)));
+    for PortView { port, .. } in ports {
+        grid.row(vec![
+            cell(clean(&port.name)),
+            cell(port.state.word()),
+            or_dash(port.bytes_per_s.map(rate)),
+            gib(port.received_bytes),
+            gib(port.sent_bytes),
+            number(errors(port)),
+            number(port.downed),
+            number(port.send_discards),
+            number(port.send_wait_ticks),
+        ]);
+    }
+    format!("\n{}", grid.render())
+}
+
+/// Shares of the time in which some processes wait, and all of them.
+fn pressure(page: &Page, views: &[PressureView]) -> String {
+    let mut grid = Grid::new(page, &["PRESSURE", ">10S", ">1M", ">5M", ">FULL 10S", ">FULL 1M", ">FULL 5M"]);
+    let share = |hundredths: Option<u32>| {
+        cell(hundredths.map_or_else(|| "-".to_owned(), |of| format!("{}.{} %", of / 100, of % 100 / 10)))
+    };
+    let counted = views.iter().flat_map(|view| view.pressure.by_resource());
+    let counted: Vec<_> = counted.filter_map(|(resource, stalls)| Some((resource, stalls?))).collect();
+    if counted.is_empty() {
+        return String::new();
+    }
+    for (resource, stalls) in counted {
+        let mut row = vec![cell(resource)];
+        for of in [Some(stalls.some), stalls.full] {
+            row.push(share(of.map(|of| of.avg10_hundredths)));
+            row.push(share(of.map(|of| of.avg60_hundredths)));
+            row.push(share(of.map(|of| of.avg300_hundredths)));
+        }
+        grid.row(row);
+    }
+    format!("\n{}", grid.render())
+}
+
+/// All kinds of errors that the port counts.
+fn errors(port: &PortVitals) -> Option<u64> {
+    let kinds = [port.symbol_errors, port.recoveries, port.receive_errors];
+    kinds.into_iter().flatten().reduce(u64::saturating_add)
+}
+
+/// As the kernel gives it: `400 Gb/s`, `2.5 Gb/s`, `100 Mb/s`.
+fn rate(bytes_per_s: u64) -> String {
+    match bytes_per_s / 125_000 {
+        mbit if mbit < 1_000 => format!("{mbit} Mb/s"),
+        mbit if mbit % 1_000 < 100 => format!("{} Gb/s", mbit / 1_000),
+        mbit => format!("{}.{} Gb/s", mbit / 1_000, mbit % 1_000 / 100),
+    }
 }
 
 const fn throttled(throttle: Throttle) -> &'static str {

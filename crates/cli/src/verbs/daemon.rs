@@ -41,7 +41,7 @@ pub(super) fn up(session: &Session, up: Up) -> Result<ExitCode, Failure> {
     }
     begin_log(session, &up);
     let Up { cluster, queues, found, limits, cgroup, metrics, kernel_log, sample_every, idle_after, .. } = up;
-    let dcgm_job_mapping = up.dcgm_job_mapping;
+    let (dcgm, dcgm_job_mapping) = (up.dcgm, up.dcgm_job_mapping);
     let (limits, isolation) = (limits.given(), cgroup.map_or(IsolationChoice::Best, IsolationChoice::In));
     let paths = session.paths.clone();
     let options = UpOptions {
@@ -54,6 +54,7 @@ pub(super) fn up(session: &Session, up: Up) -> Result<ExitCode, Failure> {
         kernel_log,
         sample_every,
         idle_after,
+        dcgm,
         dcgm_job_mapping,
         preflight: up.preflight.options(),
         ..UpOptions::new(paths)
@@ -156,6 +157,9 @@ fn spawn(session: &Session, up: &Up, log: File) -> Result<Child, Failure> {
     let kernel_log =
         std::path::absolute(&up.kernel_log).map_err(|e| Failure::file("find", &up.kernel_log, &e))?;
     command.arg("--kernel-log").arg(kernel_log);
+    if let Some(url) = &up.dcgm {
+        command.arg(format!("--dcgm={url}"));
+    }
     command.arg(format!("--sample-every={}ms", up.sample_every.as_millis()));
     command.arg(format!("--idle-after={}ms", up.idle_after.as_millis()));
     let files =

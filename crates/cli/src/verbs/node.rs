@@ -34,6 +34,7 @@ fn serve(asked: Node) -> Result<(), Failure> {
         hardware: asked.machine.map_or(Hardware::Host, Hardware::File),
         every: Duration::from_secs(asked.every),
         sample_every: Duration::from_secs(asked.sample_every),
+        dcgm: asked.dcgm,
         kernel_log: Some(asked.kernel_log),
         plugin,
         listen: asked.listen,

@@ -432,6 +432,8 @@ pub fn health() -> HealthView {
             fine,
         ],
         samples: Vec::new(),
+        ports: Vec::new(),
+        pressure: Vec::new(),
         devices: 16,
         sources: vec!["NVML every 15 s".to_owned()],
         missing: vec!["Xids: /dev/kmsg cannot be opened: Permission denied".to_owned()],
@@ -462,7 +464,38 @@ pub fn health_of_one() -> HealthView {
         at: NOW,
         vitals,
     });
-    HealthView { samples: samples.into(), devices: 8, breaker: None, ..view }
+    let port = PortVitals {
+        name: "mlx5_0:1".to_owned(),
+        state: PortState::Up,
+        bytes_per_s: Some(50_000_000_000),
+        received_bytes: Some(7 << 40),
+        sent_bytes: Some(3 << 40),
+        downed: Some(1),
+        symbol_errors: Some(12),
+        receive_errors: Some(1),
+        send_discards: Some(0),
+        send_wait_ticks: Some(123_456_789),
+        ..PortVitals::default()
+    };
+    let management = PortVitals {
+        name: "eno1".to_owned(),
+        state: PortState::Up,
+        bytes_per_s: Some(312_500_000),
+        ..PortVitals::default()
+    };
+    let gone = PortVitals { name: "mlx5_1:1".to_owned(), state: PortState::Gone, ..PortVitals::default() };
+    let ports = [management, port, gone].map(|port| PortView { node: node("gpu-1"), at: NOW, port });
+    let of = |avg10_hundredths, avg60_hundredths, avg300_hundredths| Stall {
+        avg10_hundredths,
+        avg60_hundredths,
+        avg300_hundredths,
+        total_us: 1,
+    };
+    let io = Stalls { some: of(4_212, 3_900, 1_005), full: Some(of(2_050, 1_900, 0)) };
+    let cpu = Stalls { some: of(108, 2_192, 10_000), full: None };
+    let pressure = Pressure { cpu: Some(cpu), memory: None, io: Some(io) };
+    let pressure = vec![PressureView { node: node("gpu-1"), at: NOW, pressure }];
+    HealthView { samples: samples.into(), ports: ports.into(), pressure, devices: 8, breaker: None, ..view }
 }
 
 pub fn audit() -> Vec<AuditView> {

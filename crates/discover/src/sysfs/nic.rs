@@ -1,7 +1,7 @@
 //! InfiniBand devices and Ethernet interfaces.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use phalanx_model::{Nic, Port, ids::natural_cmp};
 
@@ -29,39 +29,70 @@ struct Seen {
     weakness: Option<String>,
 }
 
-/// InfiniBand devices, then Ethernet interfaces of PCI functions that have no InfiniBand device.
-pub(super) fn read(root: &Path, only_node: Option<u32>, found: &mut Sysfs, places: &mut Vec<Place>) {
-    let mut seen: BTreeMap<String, Seen> = BTreeMap::new();
-    let mut others = Vec::new();
-    let mut virtuals = BTreeSet::new();
+/// A network adapter.
+pub(super) struct Adapter {
+    /// In `class/infiniband` or `class/net`.
+    pub(super) folder: PathBuf,
+    /// Its PCI function.
+    pub(super) function: PathBuf,
+    pub(super) is_infiniband: bool,
+}
+
+/// What an adapter is not.
+#[derive(Default)]
+struct Left {
+    /// PCI addresses of virtual functions.
+    virtuals: BTreeSet<String>,
+    notes: Vec<String>,
+}
+
+/// InfiniBand devices, then Ethernet interfaces of PCI functions that have no InfiniBand device: the first of each function.
+pub(super) fn adapters(root: &Path) -> Vec<Adapter> {
+    list(root).0
+}
+
+fn list(root: &Path) -> (Vec<Adapter>, Left) {
+    let mut found: BTreeMap<PathBuf, Adapter> = BTreeMap::new();
+    let mut left = Left::default();
     for folder in entries(&root.join("class/infiniband")) {
-        let (bytes_per_s, state) = infiniband(&folder);
-        virtuals.extend(virtual_function(&folder));
-        add(&mut seen, &folder, only_node, bytes_per_s, state);
+        if let Some(function) = function_of(&folder.join("device")) {
+            add(&mut found, &mut left, Adapter { folder, function, is_infiniband: true });
+        }
     }
     for folder in entries(&root.join("class/net")) {
         // Network controllers: Ethernet 02 00, InfiniBand 02 07 and older 0c 06, other fabrics 02 08. Radio is 02 80,
         // and a fabric of that class has verbs.
         let Some(function) = function_of(&folder.join("device")) else { continue };
-        if !class_is(&function, &["0x0200", "0x0207", "0x0208", "0x0c06"]) {
-            let is_radio = folder.join("wireless").exists() || folder.join("phy80211").exists();
-            if class_is(&function, &["0x0280"]) && !is_radio && !seen.contains_key(&name_of(&function)) {
-                let name = name_of(&folder);
-                others.push(format!(
-                    "{name} is a network controller of PCI class 0280 without verbs: left out"
-                ));
-            }
+        if class_is(&function, &["0x0200", "0x0207", "0x0208", "0x0c06"]) {
+            add(&mut found, &mut left, Adapter { folder, function, is_infiniband: false });
             continue;
         }
-        let (bytes_per_s, state) = interface(&folder);
-        virtuals.extend(virtual_function(&folder));
-        add(&mut seen, &folder, only_node, bytes_per_s, state);
+        let is_radio = folder.join("wireless").exists() || folder.join("phy80211").exists();
+        if class_is(&function, &["0x0280"]) && !is_radio && !found.contains_key(&function) {
+            let name = name_of(&folder);
+            left.notes
+                .push(format!("{name} is a network controller of PCI class 0280 without verbs: left out"));
+        }
     }
-    found.notes.append(&mut others);
-    if !virtuals.is_empty() {
-        found.notes.push(functions_left_out(virtuals.len()));
+    (found.into_values().collect(), left)
+}
+
+fn add(found: &mut BTreeMap<PathBuf, Adapter>, left: &mut Left, adapter: Adapter) {
+    if is_virtual(&adapter.function) {
+        left.virtuals.insert(name_of(&adapter.function));
+    } else {
+        found.entry(adapter.function.clone()).or_insert(adapter);
     }
-    let mut seen: Vec<Seen> = seen.into_values().collect();
+}
+
+/// Adapters, as the machine has them.
+pub(super) fn read(root: &Path, only_node: Option<u32>, found: &mut Sysfs, places: &mut Vec<Place>) {
+    let (adapters, mut left) = list(root);
+    let mut seen: Vec<Seen> = adapters.iter().filter_map(|adapter| Seen::of(adapter, only_node)).collect();
+    found.notes.append(&mut left.notes);
+    if !left.virtuals.is_empty() {
+        found.notes.push(functions_left_out(left.virtuals.len()));
+    }
     seen.sort_by(|a, b| natural_cmp(&a.nic.name, &b.nic.name));
     if seen.len() > NICS_MAX {
         found.notes.push(format!("{} NICs, of which the first {NICS_MAX} are read", seen.len()));
@@ -83,38 +114,25 @@ pub(super) fn read(root: &Path, only_node: Option<u32>, found: &mut Sysfs, place
     }
 }
 
-/// The PCI function of an interface, if it is a virtual one.
-fn virtual_function(folder: &Path) -> Option<String> {
-    function_of(&folder.join("device"))
-        .filter(|function| is_virtual(function))
-        .map(|function| name_of(&function))
-}
-
-/// The first NIC of a PCI function is kept.
-fn add(
-    seen: &mut BTreeMap<String, Seen>,
-    folder: &Path,
-    only_node: Option<u32>,
-    bytes_per_s: Option<u64>,
-    state: NicState,
-) {
-    let device = folder.join("device");
-    let Some(function) = function_of(&device).filter(|function| !is_virtual(function)) else { return };
-    let path = path_of(&device);
-    if path.is_empty() {
-        return;
+impl Seen {
+    fn of(adapter: &Adapter, only_node: Option<u32>) -> Option<Self> {
+        let Adapter { folder, function, is_infiniband } = adapter;
+        let path = path_of(&folder.join("device"));
+        if path.is_empty() {
+            return None;
+        }
+        let (bytes_per_s, state) = if *is_infiniband { infiniband(folder) } else { interface(folder) };
+        let numa = numa(function, only_node);
+        let nic = Nic {
+            name: name_of(folder),
+            pci_address: Some(name_of(function)),
+            numa,
+            bytes_per_s,
+            ..Nic::default()
+        };
+        let place = Place { port: Port::Nic(0), path, numa };
+        Some(Self { place, nic, state, weakness: weakness(function, false) })
     }
-    let address = name_of(&function);
-    let numa = numa(&function, only_node);
-    let nic = Nic {
-        name: name_of(folder),
-        pci_address: Some(address.clone()),
-        numa,
-        bytes_per_s,
-        ..Nic::default()
-    };
-    let place = Place { port: Port::Nic(0), path, numa };
-    seen.entry(address).or_insert_with(|| Seen { place, nic, state, weakness: weakness(&function, false) });
 }
 
 /// All active ports together. `rate` reads `400 Gb/sec (4X NDR)`; a port that is down shows a rate as well.
@@ -122,16 +140,25 @@ fn infiniband(folder: &Path) -> (Option<u64>, NicState) {
     let mut sum = 0_u64;
     let mut state = NicState { node_guid: guid(folder), ..NicState::default() };
     for port in entries(&folder.join("ports")) {
-        let is_active = text(&port.join("state")).is_some_and(|s| s.contains("ACTIVE"));
-        let rate = text(&port.join("rate")).and_then(|r| tenths(r.split_whitespace().next()?));
+        let is_active = is_active(&port);
         state.is_up |= is_active;
         state.link_layer =
             state.link_layer.or_else(|| text(&port.join("link_layer")).filter(|t| !t.is_empty()));
-        if let Some(tenths) = rate.filter(|_| is_active) {
-            sum = sum.saturating_add(tenths.saturating_mul(100_000_000 / 8));
+        if let Some(rate) = rate(&port).filter(|_| is_active) {
+            sum = sum.saturating_add(rate);
         }
     }
     (Some(sum).filter(|bytes| *bytes > 0), state)
+}
+
+pub(super) fn is_active(port: &Path) -> bool {
+    text(&port.join("state")).is_some_and(|state| state.contains("ACTIVE"))
+}
+
+/// In bytes per second.
+pub(super) fn rate(port: &Path) -> Option<u64> {
+    let tenths = tenths(text(&port.join("rate"))?.split_whitespace().next()?)?;
+    Some(tenths.saturating_mul(100_000_000 / 8))
 }
 
 /// `0002:c903:00ab:cdef`, where zeros alone are none.
@@ -143,7 +170,7 @@ fn guid(folder: &Path) -> Option<String> {
 
 /// `speed` is in megabits per second, cannot be read while the interface is down, and is -1 or 4294967295
 /// where the driver does not know.
-fn interface(folder: &Path) -> (Option<u64>, NicState) {
+pub(super) fn interface(folder: &Path) -> (Option<u64>, NicState) {
     let mb = text(&folder.join("speed")).and_then(|t| t.parse::<u64>().ok());
     let mb = mb.filter(|mb| (1..u64::from(u32::MAX)).contains(mb));
     // Some drivers do not know whether they are up, and work.

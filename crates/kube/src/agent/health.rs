@@ -103,7 +103,7 @@ impl Health {
 
     /// Evidence of a device, or of the node itself.
     pub(super) fn observe(&self, device: Option<u32>, evidence: Evidence) {
-        let is_kept = !matches!(evidence, Evidence::Vitals(_));
+        let is_kept = !matches!(evidence, Evidence::Vitals(_) | Evidence::Ports(_));
         self.change(is_kept, |grader, now| grader.observe(now, &self.node, device, &[], evidence));
     }
 

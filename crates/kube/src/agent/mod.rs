@@ -18,7 +18,7 @@ mod truth;
 mod watch;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -62,6 +62,8 @@ pub struct Settings {
     pub every: Duration,
     /// Between two samples of its devices.
     pub sample_every: Duration,
+    /// The DCGM exporter of this node, which samples come from in place of NVIDIA's library.
+    pub dcgm: Option<String>,
     /// Where Xids are read: `/dev/kmsg`, or a file of the kernel's messages. Nothing: nowhere.
     pub kernel_log: Option<PathBuf>,
     /// Nothing: devices are somebody else's to hand out.
@@ -141,10 +143,17 @@ async fn serve_node(settings: &Settings) -> Result<(), AgentError> {
     let slots = inventory.slots();
     // A description tells of a machine whose drivers do not.
     let is_host = settings.hardware == Hardware::Host;
-    let is_sampled = is_host
-        && watch::telemetry(&health, slots.clone(), settings.sample_every, truth.clone(), metrics.clone());
-    metrics.sees(watch::TELEMETRY, is_sampled);
+    metrics.sees(watch::TELEMETRY, false);
+    let telemetry =
+        if is_host { watch::opened(slots.clone(), settings.dcgm.as_deref(), &inventory) } else { None };
+    let is_sampled = telemetry.is_some_and(|telemetry| {
+        watch::telemetry(&health, telemetry, settings.sample_every, truth.clone(), metrics.clone())
+    });
     metrics.sees(watch::KERNEL_LOG, false);
+    metrics.sees(watch::PORTS, false);
+    if is_host {
+        watch::ports(&health, Path::new("/sys"), settings.sample_every, metrics.clone());
+    }
     if let Some(path) = &settings.kernel_log {
         watch::kernel_log(&health, path, slots, metrics.clone());
     }
@@ -159,7 +168,8 @@ async fn serve_node(settings: &Settings) -> Result<(), AgentError> {
         devices: plugin.as_ref().map(|plugin| plugin.devices.clone()),
         truth,
         health,
-        is_sampled,
+        // An exporter does not tell of devices that are lost.
+        finds_losses: is_sampled && settings.dcgm.is_none(),
         metrics,
         is_ready,
     };
@@ -216,7 +226,8 @@ struct Watched<'a> {
     devices: Option<tokio::sync::watch::Sender<Vec<plugin::PluginDevice>>>,
     truth: Option<Arc<Truth>>,
     health: Arc<Health>,
-    is_sampled: bool,
+    /// Samples say which devices are lost.
+    finds_losses: bool,
     metrics: Metrics,
     is_ready: Arc<AtomicBool>,
 }
@@ -288,7 +299,7 @@ impl Watched<'_> {
                 return self.metrics.trouble(&Trouble::new("cannot look at the machine", about, why));
             }
         }
-        if !self.is_sampled {
+        if !self.finds_losses {
             self.health.looked(&self.inventory, self.truth.as_ref().map(|truth| truth.held()));
         }
     }

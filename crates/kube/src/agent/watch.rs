@@ -8,9 +8,12 @@ use std::time::Duration;
 
 use phalanx_health::Evidence;
 use phalanx_node::kernel_log::{DeviceLog, Xid};
+use phalanx_node::telemetry::ports::{Noted, Ports};
+use phalanx_node::telemetry::pressure;
 use phalanx_node::telemetry::{Slots, Telemetry};
 use tracing::{info, warn};
 
+use super::hardware::Inventory;
 use super::health::Health;
 use super::metrics::Metrics;
 use super::truth::Truth;
@@ -18,6 +21,7 @@ use super::truth::Truth;
 /// Sources of evidence, as the metric names them.
 pub(super) const TELEMETRY: &str = "telemetry";
 pub(super) const KERNEL_LOG: &str = "kernel_log";
+pub(super) const PORTS: &str = "ports";
 
 /// How often the kernel log is read.
 const READ_EVERY: Duration = Duration::from_secs(1);
@@ -47,33 +51,70 @@ pub(super) fn kernel_log(health: &Arc<Health>, path: &Path, slots: Slots, metric
     }
 }
 
-/// Samples the devices from now on. Whether they can be sampled.
+/// Samples the network ports, and the pressure on the node, from now on. `sysfs` has the form of `/sys`.
+pub(super) fn ports(health: &Arc<Health>, sysfs: &Path, every: Duration, metrics: Metrics) {
+    let (health, mut ports, mut noted) = (Arc::clone(health), Ports::new(sysfs), Noted::default());
+    let sample = move || {
+        loop {
+            let mut sample = ports.sample();
+            let (pressure, mut notes) = pressure::read(Path::new(pressure::FOLDER));
+            sample.notes.append(&mut notes);
+            metrics.sampled_pressure(&pressure);
+            for note in noted.fresh(&sample.notes) {
+                warn!(note, "the node is not sampled as a whole");
+            }
+            metrics.sees(PORTS, !sample.ports.is_empty());
+            metrics.sampled_ports(&sample.ports);
+            health.observe(None, Evidence::Ports(sample.ports));
+            thread::sleep(every);
+        }
+    };
+    if let Err(error) = thread::Builder::new().name("ports".to_owned()).spawn(sample) {
+        warn!(error = %error, "network ports are not sampled: no thread can be started");
+    }
+}
+
+/// What samples the devices: the library and drivers of this host, or a DCGM exporter.
+pub(super) fn opened(slots: Slots, dcgm: Option<&str>, inventory: &Inventory) -> Option<Telemetry> {
+    let opened = match dcgm {
+        Some(url) => {
+            let uuids =
+                (0..inventory.machine().device_count()).map(|device| inventory.uuid(device)).collect();
+            Telemetry::scrape(slots, url, uuids).map(Some).map_err(|error| error.to_string())
+        }
+        None => Telemetry::open(slots).map_err(|error| error.to_string()),
+    };
+    match opened {
+        Ok(None) => info!("devices are not sampled: neither NVIDIA's library nor AMD's driver is there"),
+        Ok(telemetry) => return telemetry,
+        Err(error) => warn!(error, "devices are not sampled"),
+    }
+    None
+}
+
+/// Samples the devices from now on. Whether a thread does so.
 pub(super) fn telemetry(
     health: &Arc<Health>,
-    slots: Slots,
+    mut telemetry: Telemetry,
     every: Duration,
     truth: Option<Arc<Truth>>,
     metrics: Metrics,
 ) -> bool {
-    let mut telemetry = match Telemetry::open(slots) {
-        Ok(Some(telemetry)) => telemetry,
-        Ok(None) => {
-            info!("devices are not sampled: neither NVIDIA's library nor AMD's driver is there");
-            return false;
-        }
-        Err(error) => {
-            warn!(error = %error, "devices are not sampled");
-            return false;
-        }
-    };
     let health = Arc::clone(health);
     let mut works = true;
     let sample = move || {
         loop {
             let samples = telemetry.sample();
-            if samples.is_some() != works {
-                works = samples.is_some();
-                warn!(works, sources = telemetry.sources(), "samples of devices");
+            let trouble = telemetry.trouble();
+            let is_sampled = samples.is_some() && trouble.is_none();
+            if is_sampled != works {
+                works = is_sampled;
+                warn!(
+                    works,
+                    sources = telemetry.sources(),
+                    why = trouble.unwrap_or_default(),
+                    "samples of devices"
+                );
             }
             metrics.sees(TELEMETRY, works);
             let samples = samples.unwrap_or_default();

@@ -138,6 +138,9 @@ impl HealthSpec {
     pub fn line(&self, node: &NodeName, device: Option<u32>) -> Line {
         let repair = REPAIRS.iter().find(|(_, of)| *of == self.repair).map(|(repair, _)| *repair);
         let next = NEXTS.iter().find(|(_, of)| *of == self.next).map(|(next, _)| *next);
+        // Suspects say so too, and when they are ok again is not written.
+        let is_quiet_due = self.next == NextSpec::WhenQuiet && self.grade().is_closed();
+        let otherwise = if is_quiet_due { Next::WhenQuiet } else { Next::Nothing };
         Line {
             node: node.clone(),
             device,
@@ -147,7 +150,7 @@ impl HealthSpec {
             since: self.since(),
             detail: self.reason.clone(),
             repair: repair.unwrap_or_default(),
-            next: next.unwrap_or(Next::Nothing),
+            next: next.unwrap_or(otherwise),
             probation_until: None,
             failed_jobs: 0,
             drains: 0,

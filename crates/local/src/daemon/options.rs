@@ -41,10 +41,14 @@ pub struct UpOptions {
     pub metrics: Option<SocketAddr>,
     /// Where the kernel's messages are: `/dev/kmsg`, or a file that has them alone.
     pub kernel_log: PathBuf,
-    /// How often devices are sampled.
+    /// A tree of the form of `/sys`, for the network ports.
+    pub sysfs: PathBuf,
+    /// How often devices and network ports are sampled.
     pub sample_every: Duration,
     /// A gang on whose GPUs no kernel ran for so long is idle.
     pub idle_after: Duration,
+    /// The DCGM exporter that samples come from, in place of NVIDIA's library.
+    pub dcgm: Option<String>,
     /// The folder that DCGM's exporter reads the jobs of GPUs from.
     pub dcgm_job_mapping: Option<PathBuf>,
     /// The check of GPUs before ranks start.
@@ -64,8 +68,10 @@ impl UpOptions {
             limits: LimitsGiven::default(),
             metrics: None,
             kernel_log: PathBuf::from(KERNEL_LOG),
+            sysfs: PathBuf::from("/sys"),
             sample_every: SAMPLE_EVERY,
             idle_after: IDLE_AFTER,
+            dcgm: None,
             dcgm_job_mapping: None,
             preflight: None,
         }

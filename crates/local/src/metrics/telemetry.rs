@@ -2,7 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use phalanx_model::PortState;
 use phalanx_node::telemetry::METRICS;
+use phalanx_node::telemetry::ports::PORT_METRICS;
+use phalanx_node::telemetry::pressure::{self, PRESSURE_METRICS};
 use phalanx_shell::GradeGauge;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -31,11 +34,31 @@ struct Checked {
     result: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfPort {
+    node: String,
+    port: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfState {
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfResource {
+    node: String,
+    resource: &'static str,
+}
+
 type OfDevices = Family<OfDevice, Gauge<f64, AtomicU64>>;
 
 #[derive(Clone, Default)]
 pub(super) struct Telemetry {
     values: [OfDevices; METRICS.len()],
+    ports: Family<OfState, Gauge>,
+    port_values: [Family<OfPort, Gauge<f64, AtomicU64>>; PORT_METRICS.len()],
+    pressure: [Family<OfResource, Gauge<f64, AtomicU64>>; PRESSURE_METRICS.len()],
     graded: GradeGauge,
     idle: Gauge,
     taken: Family<Taken, Counter>,
@@ -64,11 +87,51 @@ impl Telemetry {
                 }
             }
         }
+        self.refresh_ports(daemon);
+        self.refresh_pressure(daemon);
         self.graded.set(&health.view(phalanx_health::Grader::counts));
+    }
+
+    /// Each state has its series from the start.
+    fn refresh_ports(&self, daemon: &Daemon) {
+        let ports = daemon.health.ports();
+        for state in [PortState::Up, PortState::Down, PortState::Gone] {
+            let count = ports.iter().filter(|view| view.port.state == state).count();
+            let of = OfState { state: state.word() };
+            self.ports.get_or_create(&of).set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+        self.port_values.iter().for_each(Family::clear);
+        for view in ports {
+            let of = OfPort { node: view.node.to_string(), port: view.port.name.clone() };
+            for (family, (_, _, value)) in self.port_values.iter().zip(PORT_METRICS) {
+                if let Some(value) = value(&view.port) {
+                    family.get_or_create(&of).set(value);
+                }
+            }
+        }
+    }
+
+    fn refresh_pressure(&self, daemon: &Daemon) {
+        let Some(view) = daemon.health.pressure() else { return };
+        for (resource, stalls) in view.pressure.by_resource() {
+            let of = OfResource { node: view.node.to_string(), resource };
+            for (family, (_, _, time)) in self.pressure.iter().zip(PRESSURE_METRICS) {
+                if let Some(stall) = stalls.as_ref().and_then(time) {
+                    family.get_or_create(&of).set(pressure::seconds(stall));
+                }
+            }
+        }
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
         for (family, (name, help, _)) in self.values.iter().zip(METRICS) {
+            registry.register(name, help, family.clone());
+        }
+        registry.register("ports", "Network ports of this machine, by state", self.ports.clone());
+        for (family, (name, help, _)) in self.port_values.iter().zip(PORT_METRICS) {
+            registry.register(name, help, family.clone());
+        }
+        for (family, (name, help, _)) in self.pressure.iter().zip(PRESSURE_METRICS) {
             registry.register(name, help, family.clone());
         }
         let help = "GPUs that jobs hold and on which no kernel ran for a while";

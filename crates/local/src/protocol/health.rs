@@ -1,7 +1,7 @@
 //! What people see of the health of nodes and devices.
 
 use phalanx_health::Line;
-use phalanx_model::{Grade, NodeName, Timestamp, Vitals};
+use phalanx_model::{Grade, NodeName, PortVitals, Pressure, Timestamp, Vitals};
 use serde::{Deserialize, Serialize};
 
 /// Evidence that an operator has, or a tool with an operator's rights.
@@ -37,6 +37,12 @@ pub struct HealthView {
     pub lines: Vec<Line>,
     /// The last sample of each device that is sampled.
     pub samples: Vec<SampleView>,
+    /// The last sample of each network port.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<PortView>,
+    /// The last pressure on each node where it is counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pressure: Vec<PressureView>,
     /// Of the nodes that are asked for.
     pub devices: u32,
     /// What the daemon watches: `NVML every 15s`.
@@ -54,4 +60,18 @@ pub struct SampleView {
     pub device: u32,
     pub at: Timestamp,
     pub vitals: Vitals,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortView {
+    pub node: NodeName,
+    pub at: Timestamp,
+    pub port: PortVitals,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PressureView {
+    pub node: NodeName,
+    pub at: Timestamp,
+    pub pressure: Pressure,
 }

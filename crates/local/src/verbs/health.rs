@@ -22,9 +22,12 @@ pub(super) fn show(daemon: &Daemon, node: Option<&NodeName>) -> Result<Answer, F
     lines.retain(|line| is_meant(&line.node));
     let mut samples = daemon.health.samples();
     samples.retain(|sample| is_meant(&sample.node));
+    let mut ports = daemon.health.ports();
+    ports.retain(|port| is_meant(&port.node));
+    let pressure = daemon.health.pressure().filter(|view| is_meant(&view.node)).into_iter().collect();
     let sources = daemon.health.sources();
     let (sources, missing) = (sources.open, sources.missing);
-    Ok(Answer::Health(HealthView { lines, samples, devices, sources, missing, breaker }))
+    Ok(Answer::Health(HealthView { lines, samples, ports, pressure, devices, sources, missing, breaker }))
 }
 
 pub(super) fn report(daemon: &Daemon, peer: &Peer, report: HealthReport) -> Result<Answer, Failure> {

@@ -52,7 +52,16 @@ fn view(seen: HealthSeen) -> HealthView {
         nodes => (vec![format!("what the agents of {nodes} nodes published")], Vec::new()),
     };
     let devices = u32::try_from(seen.devices).unwrap_or(u32::MAX);
-    HealthView { lines: seen.lines, samples: Vec::new(), devices, sources, missing, breaker: None }
+    HealthView {
+        lines: seen.lines,
+        samples: Vec::new(),
+        ports: Vec::new(),
+        pressure: Vec::new(),
+        devices,
+        sources,
+        missing,
+        breaker: None,
+    }
 }
 
 fn ask(session: &Session, what: &Hardware, request: &Request) -> Result<ExitCode, Failure> {

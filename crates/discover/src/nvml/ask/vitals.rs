@@ -202,10 +202,10 @@ impl Asker<'_> {
             f(self.handle, to, &raw mut uncorrectable, &raw mut is_pending, &raw mut has_failed)
         }))?;
         Some(RemappedRows {
-            correctable,
-            uncorrectable,
-            is_pending: is_pending != 0,
-            has_failed: has_failed != 0,
+            correctable: Some(correctable),
+            uncorrectable: Some(uncorrectable),
+            is_pending: Some(is_pending != 0),
+            has_failed: Some(has_failed != 0),
         })
     }
 
