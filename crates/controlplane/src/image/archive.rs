@@ -89,6 +89,8 @@ fn write_layer(
     let gzip = GzEncoder::new(Digest::new(File::create(to)?), compression);
     let mut layer = tar::Builder::new(Digest::new(gzip));
     layer.follow_symlinks(false);
+    // containerd does not know the entries of files with holes.
+    layer.sparse(false);
     fill(&mut layer)?;
     let (gzip, content) = layer.into_inner()?.finish();
     let (_, blob) = gzip.finish()?.finish();

@@ -123,3 +123,29 @@ fn a_name_without_registry_or_tag_is_refused_and_a_program_that_is_not_there_is_
     let error = absent.write(&folder.path().join("image.tar")).unwrap_err().to_string();
     assert!(error.contains("cannot read") && error.contains("absent"), "{error}");
 }
+
+/// An executable that a linker wrote has some.
+#[test]
+fn a_file_with_holes_is_written_as_containerd_reads_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, archive) = (folder.path().join("holes"), folder.path().join("image.tar"));
+    let holes = fs::File::create(&file).unwrap();
+    holes.set_len(1 << 20).unwrap();
+    io::Write::write_all(&mut &holes, b"begin").unwrap();
+    Image::of_release(RELEASE, Path::new(PROGRAM))
+        .unwrap()
+        .with_file(&file, "holes")
+        .write(&archive)
+        .unwrap();
+    let all = entries(&fs::read(&archive).unwrap());
+    let layer = all.iter().max_by_key(|entry| entry.bytes.len()).unwrap();
+    let mut content = Vec::new();
+    GzDecoder::new(layer.bytes.as_slice()).read_to_end(&mut content).unwrap();
+    let mut archive = tar::Archive::new(content.as_slice());
+    let of_it = archive.entries().unwrap().map(Result::unwrap);
+    let kinds: Vec<_> = of_it
+        .filter(|entry| entry.path().unwrap().ends_with("holes"))
+        .map(|entry| entry.header().entry_type())
+        .collect();
+    assert_eq!(kinds, [tar::EntryType::Regular]);
+}
