@@ -20,11 +20,30 @@ use tonic::Code;
 use kubelet::{Kubelet, PATIENCE, allocation, serve_pods};
 
 #[derive(Default)]
-struct Pods(Mutex<Vec<Expected>>);
+struct Pods {
+    now: Mutex<Vec<Expected>>,
+    /// Comes after so many looks.
+    late: Mutex<Option<(u32, Expected)>>,
+}
+
+impl Pods {
+    fn late(&self, looks: u32, pod: Expected) {
+        *self.late.lock().unwrap() = Some((looks, pod));
+    }
+}
 
 impl Expectations for Pods {
     fn expected(&self) -> Vec<Expected> {
-        self.0.lock().unwrap().clone()
+        let mut late = self.late.lock().unwrap();
+        *late = match late.take() {
+            Some((0, pod)) => {
+                self.now.lock().unwrap().push(pod);
+                None
+            }
+            Some((looks, pod)) => Some((looks - 1, pod)),
+            None => None,
+        };
+        self.now.lock().unwrap().clone()
     }
 }
 
@@ -89,7 +108,7 @@ async fn the_choice_of_the_scheduler_is_preferred_and_handed_out() {
     let running = Running::start(folder.path(), Injection::Environment);
     let mut plugin = kubelet.plugin().await;
     let devices = ["d", "b"].map(str::to_owned).to_vec();
-    running.pods.0.lock().unwrap().push(Expected { pod: "default/p".to_owned(), devices });
+    running.pods.now.lock().unwrap().push(Expected { pod: "default/p".to_owned(), devices });
     let asked = wire::ContainerPreferredAllocationRequest {
         available_device_i_ds: ["a", "b", "c", "d"].map(str::to_owned).to_vec(),
         must_include_device_i_ds: Vec::new(),
@@ -105,6 +124,33 @@ async fn the_choice_of_the_scheduler_is_preferred_and_handed_out() {
     let answer = plugin.allocate(allocation(&["d", "b"])).await.unwrap().into_inner();
     assert_eq!(answer.container_responses[0].envs["NVIDIA_VISIBLE_DEVICES"], "d,b");
     assert!(answer.container_responses[0].cdi_devices.is_empty());
+    running.stop().await;
+}
+
+fn two_of_four() -> wire::PreferredAllocationRequest {
+    let asked = wire::ContainerPreferredAllocationRequest {
+        available_device_i_ds: ["a", "b", "c", "d"].map(str::to_owned).to_vec(),
+        must_include_device_i_ds: Vec::new(),
+        allocation_size: 2,
+    };
+    wire::PreferredAllocationRequest { container_requests: vec![asked] }
+}
+
+/// It was given any devices, and the choice of the scheduler was lost.
+#[tokio::test]
+async fn a_pod_that_the_kubelet_knows_before_the_agent_gets_the_devices_that_were_chosen() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut kubelet = Kubelet::start(folder.path(), None);
+    let running = Running::start(folder.path(), Injection::Environment);
+    let mut plugin = kubelet.plugin().await;
+    let devices = ["d", "b"].map(str::to_owned).to_vec();
+    running.pods.late(2, Expected { pod: "default/p".to_owned(), devices });
+    let answer = plugin.get_preferred_allocation(two_of_four()).await.unwrap().into_inner();
+    assert_eq!(answer.container_responses[0].device_i_ds, ["d", "b"]);
+    // A pod of another scheduler is not kept waiting.
+    running.pods.now.lock().unwrap().clear();
+    let answer = plugin.get_preferred_allocation(two_of_four()).await.unwrap().into_inner();
+    assert_eq!(answer.container_responses[0].device_i_ds, ["a", "b"]);
     running.stop().await;
 }
 

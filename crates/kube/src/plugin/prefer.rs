@@ -39,12 +39,7 @@ pub(super) fn preferred(
     expected: &[Expected],
 ) -> Vec<String> {
     let free: BTreeSet<&String> = available.iter().collect();
-    let of_pod = |pod: &Expected| -> Vec<String> {
-        pod.devices.iter().filter(|device| free.contains(device)).cloned().collect()
-    };
-    let fits =
-        |devices: &Vec<String>| devices.len() >= count && must.iter().all(|device| devices.contains(device));
-    let chosen = expected.iter().map(of_pod).filter(fits).min_by_key(Vec::len);
+    let chosen = chosen(available, must, count, expected);
     let wanted: BTreeSet<&String> = expected.iter().flat_map(|pod| &pod.devices).collect();
     let nobodys = available.iter().filter(|device| !wanted.contains(device));
     let rest = nobodys.chain(available.iter().filter(|device| wanted.contains(device)));
@@ -56,6 +51,22 @@ pub(super) fn preferred(
         }
     }
     preferred
+}
+
+/// The free devices of a pod that may be the one that asks.
+pub(super) fn chosen(
+    available: &[String],
+    must: &[String],
+    count: usize,
+    expected: &[Expected],
+) -> Option<Vec<String>> {
+    let free: BTreeSet<&String> = available.iter().collect();
+    let of_pod = |pod: &Expected| -> Vec<String> {
+        pod.devices.iter().filter(|device| free.contains(device)).cloned().collect()
+    };
+    let fits =
+        |devices: &Vec<String>| devices.len() >= count && must.iter().all(|device| devices.contains(device));
+    expected.iter().map(of_pod).filter(fits).min_by_key(Vec::len)
 }
 
 #[cfg(test)]

@@ -3,15 +3,22 @@
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
 use tokio_stream::wrappers::WatchStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};
 
-use super::Expectations;
-use super::prefer::preferred;
+use super::prefer::{chosen, preferred};
 use super::proto::plugin as wire;
+use super::{Expectations, Expected};
+
+/// How long a request waits for the pod that it is made for. The kubelet may know a pod some milliseconds before the watch of the
+/// agent does. Pods of other schedulers never come, and start later by this time.
+const LATE: Duration = Duration::from_millis(500);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// A device as the kubelet is told of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +59,25 @@ fn told(devices: &[PluginDevice]) -> wire::ListAndWatchResponse {
     wire::ListAndWatchResponse { devices: devices.collect() }
 }
 
+impl<E: Expectations> Service<E> {
+    /// The expected pods, once one of them may be the pod of a request.
+    async fn expected_for(&self, asked: Option<&wire::ContainerPreferredAllocationRequest>) -> Vec<Expected> {
+        let until = Instant::now() + LATE;
+        loop {
+            let expected = self.expectations.expected();
+            let is_there = asked.is_none_or(|asked| {
+                let count = usize::try_from(asked.allocation_size).unwrap_or_default();
+                let (available, must) = (&asked.available_device_i_ds, &asked.must_include_device_i_ds);
+                chosen(available, must, count, &expected).is_some()
+            });
+            if is_there || Instant::now() >= until {
+                return expected;
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
 type Answer<T> = Result<Response<T>, Status>;
 
 #[tonic::async_trait]
@@ -71,9 +97,10 @@ impl<E: Expectations> wire::device_plugin_server::DevicePlugin for Service<E> {
         &self,
         request: Request<wire::PreferredAllocationRequest>,
     ) -> Answer<wire::PreferredAllocationResponse> {
-        let expected = self.expectations.expected();
+        let requests = request.into_inner().container_requests;
+        let expected = self.expected_for(requests.first()).await;
         let mut given: Vec<String> = Vec::new();
-        let answers = request.into_inner().container_requests.into_iter().map(|asked| {
+        let answers = requests.into_iter().map(|asked| {
             let count = usize::try_from(asked.allocation_size).unwrap_or_default();
             let available: Vec<String> =
                 asked.available_device_i_ds.into_iter().filter(|device| !given.contains(device)).collect();
