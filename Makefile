@@ -1,6 +1,6 @@
 # The few commands a person needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo drill test swarm swarm-nightly bench-sim bench-kube image deb test-kube test-kubelet kube-upgrade kube-up kube-demo kube-race kube-kills walls fmt deny fuzz clean check-tools wasm-target node-tools
+.PHONY: help demo drill kube-drill test swarm swarm-nightly bench-sim bench-kube image deb test-kube test-kubelet kube-upgrade kube-up kube-demo kube-race kube-kills walls fmt deny fuzz clean check-tools wasm-target node-tools
 
 CARGO ?= cargo
 RUST_MIN := 1.95
@@ -49,7 +49,7 @@ bench-sim: check-tools ## All tables of the simulator, into bench/RESULTS.md and
 
 # The Kubernetes of all control planes below: 1.37 or 1.36. If it is not set, the newest.
 KUBERNETES ?= $(PHALANX_KUBERNETES)
-test-kube kube-up kube-kills kube-demo kube-race bench-kube: export PHALANX_KUBERNETES = $(KUBERNETES)
+test-kube kube-up kube-kills kube-demo kube-race kube-drill bench-kube: export PHALANX_KUBERNETES = $(KUBERNETES)
 
 test-kube: check-tools ## The tests on a real control plane of KUBERNETES (1.37), ten minutes (needs Go)
 	$(CARGO) test -p phalanx-tests --test kube
@@ -90,6 +90,12 @@ kube-demo: check-tools ## Four workers on two 8-GPU nodes of a real control plan
 kube-race: check-tools ## Real MPI jobs on two real nodes with a shaped network: kube-scheduler beside Phalanx (minutes; needs Go, Open MPI, root)
 	$(CARGO) build --release -p phalanx-cli -p phalanx-examples
 	$(TARGET_DIR)/release/kube-race
+
+# `make kube-drill FAULTS="rank-killed node-drained"` injects these alone.
+FAULTS ?=
+kube-drill: check-tools ## Inject FAULTS (all) into gangs on real kubelets, check them, and write a report page (five minutes; needs Go and root)
+	$(CARGO) build --release -p phalanx-cli -p phalanx-examples -p phalanx-bench
+	$(TARGET_DIR)/release/phalanx-bench kube-drill $(addprefix --only ,$(FAULTS)) --page $(TARGET_DIR)/kube-drill.html --json $(TARGET_DIR)/kube-drill.json
 
 bench-kube: check-tools ## Schedulers on a real API server with 1,000 and 5,000 fake nodes, into bench/RESULTS.md (hours; needs Go)
 	$(CARGO) build --release -p phalanx-cli

@@ -2,6 +2,7 @@
 //!
 //! `cargo run --release -p phalanx-bench -- cost [--json] [--fit] [--plot FILE] [--data FOLDER]`
 //! `cargo run --release -p phalanx-bench -- drill [--page FILE] [--json FILE] [--only FAULT] [--dev]`
+//! `cargo run --release -p phalanx-bench -- kube-drill [--page FILE] [--json FILE] [--only FAULT] [--dev]`
 //! `cargo run --release -p phalanx-bench -- map [--json]`
 //! `cargo run --release -p phalanx-bench -- placement [--nodes N] [--growth] [--json]`
 //! `cargo run --release -p phalanx-bench -- grid [--json] [--seeds FIRST-LAST]`
@@ -54,6 +55,12 @@ usage: phalanx-bench drill [--page FILE] [--json FILE] [--only FAULT] [--dev]
     --json FILE    the report as JSON
     --only FAULT   one fault, such as rank-killed; again for more; without it all
     --dev          take both executables from the folder `debug` of the build
+
+usage: phalanx-bench kube-drill [--page FILE] [--json FILE] [--only FAULT] [--dev]
+
+  kube-drill  the same on Kubernetes: a real control plane, three real kubelets, gangs in containers (needs Go, root, containerd
+          and runc; the first run builds for minutes)
+    the flags are those of drill
 
 usage: phalanx-bench map [--json]
 
@@ -171,6 +178,7 @@ fn main() -> ExitCode {
     let result = match arguments.split_first() {
         Some((verb, rest)) if verb == "cost" => cost::run(rest),
         Some((verb, rest)) if verb == "drill" => drill::run(rest),
+        Some((verb, rest)) if verb == "kube-drill" => drill::run_on_kubernetes(rest),
         Some((verb, rest)) if verb == "map" => map::run(rest),
         Some((verb, rest)) if verb == "placement" => placement::run(rest),
         Some((verb, rest)) if verb == "optimality" => optimality::run(rest),

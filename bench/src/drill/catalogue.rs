@@ -6,6 +6,7 @@ use super::hardware::{self, FOUND, LINK, XID};
 use super::host::{self, Disk, FULL};
 use super::ranks;
 use super::record::{Basis, Notice};
+use super::ring::FEW_AGAIN;
 use super::scene::{Kept, Plan, Scene, Unplanned};
 
 pub(super) struct Fault {
@@ -21,7 +22,6 @@ pub(super) struct Fault {
 
 /// Judged at the end of the job.
 const STAYS: &str = "Phalanx neither stops nor moves the gang until the end of the job";
-const FEW_AGAIN: &str = "at most 10 steps are done again, for a checkpoint is written every 10 steps";
 const MOVES: &str = "Phalanx stops the gang and starts it again without this GPU";
 const CLOSED: &str = "a job that needs all 8 GPUs waits until an operator clears the GPU";
 

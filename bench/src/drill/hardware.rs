@@ -9,8 +9,8 @@ use phalanx_model::{Grade, NodeName};
 
 use super::fake::{Fake, NoFake};
 use super::record::Basis;
-use super::scene::{EVERY, Kept, Late, Plan, Scene, Unplanned};
-use super::watch::now_ms;
+use super::ring::{EVERY, now_ms};
+use super::scene::{Kept, Late, Plan, Scene, Unplanned};
 use crate::daemon::{Nodes, job};
 use crate::network::{Network, is_possible};
 
@@ -82,7 +82,7 @@ pub(super) fn gpu_is_lost(scene: &mut Scene) -> Result<(), String> {
     let fake = scene.kept.fake.as_ref().ok_or("there is no library")?;
     fake.describe(&description(&format!("gpu{gpu} lost\n")));
     let line = scene.graded(Some(gpu), Grade::Broken, "does not answer")?;
-    scene.check(
+    scene.found.check(
         0,
         line.grade == Grade::Broken,
         format!("GPU {gpu} is graded {}: {}", line.grade, line.detail),
@@ -95,7 +95,7 @@ fn check_moves(scene: &mut Scene, gpu: u32, number: usize) -> Result<(), String>
     scene.runs_again(2)?;
     let (attempt, has_left) = (scene.gang()?.attempt, !uses(scene, gpu)?);
     let places = scene.placed()?.join(", ");
-    scene.check(number, attempt == 2 && has_left, format!("attempt {attempt} runs on {places}"));
+    scene.found.check(number, attempt == 2 && has_left, format!("attempt {attempt} runs on {places}"));
     Ok(())
 }
 
@@ -141,7 +141,7 @@ pub(super) fn xid_is_logged(scene: &mut Scene, action: Action) -> Result<(), Str
         graded = scene.line(Some(gpu), least, &evidence).ok_or("the evidence is gone")?;
     }
     let found = graded.evidence.iter().map(|seen| seen.what.as_str()).collect::<Vec<_>>().join("; ");
-    scene.check(0, graded.grade == least, format!("GPU {gpu} is graded {}: {found}", graded.grade));
+    scene.found.check(0, graded.grade == least, format!("GPU {gpu} is graded {}: {found}", graded.grade));
     if moves {
         return check_closed(scene, &graded, 3);
     }
@@ -158,7 +158,7 @@ fn check_closed(scene: &mut Scene, graded: &Line, number: usize) -> Result<(), S
         scene.daemon.job(whole).filter(|view| view.state != "pending" || !view.reason.is_empty())
     })?;
     let why = scene.why(whole)?;
-    scene.quote(format!("phalanx why {whole}"), Some(now_ms()), why);
+    scene.found.quote(format!("phalanx why {whole}"), Some(now_ms()), why);
     let hardware = hardware(&graded.node, graded.device);
     scene.note(format!("cleared {hardware}, as `phalanx health clear` does"));
     scene.daemon.ask(Verb::ClearHealth { node: graded.node.clone(), device: graded.device })?;
@@ -166,7 +166,7 @@ fn check_closed(scene: &mut Scene, graded: &Line, number: usize) -> Result<(), S
         scene.daemon.job(whole).filter(|view| view.ending.is_some()).map(|view| view.state)
     })?;
     let found = format!("job {whole} was {}; after the clear it {ended}", waits.state);
-    scene.check(number, waits.state == "pending" && ended == "succeeded", found);
+    scene.found.check(number, waits.state == "pending" && ended == "succeeded", found);
     Ok(())
 }
 
@@ -212,12 +212,12 @@ pub(super) fn link_degrades(scene: &mut Scene) -> Result<(), String> {
     scene.graded(None, Grade::DrainAfterJob, "its link is degraded")?;
     let stopping = scene.event("stopping", |_| true)?;
     let at_checkpoint = stopping.detail.contains("moves after a checkpoint");
-    scene.check(0, at_checkpoint, stopping.detail);
+    scene.found.check(0, at_checkpoint, stopping.detail);
     scene.runs_again(2)?;
     let nodes = nodes(scene)?;
     let holds = nodes.contains(&stays) && !nodes.contains(&leaves);
     let names: Vec<&str> = nodes.iter().map(NodeName::as_str).collect();
-    scene.check(1, holds, format!("the gang was on {stays}, {leaves} and is on {}", names.join(", ")));
+    scene.found.check(1, holds, format!("the gang was on {stays}, {leaves} and is on {}", names.join(", ")));
     scene.note(format!("cut the link of node {leaves}, and reported the node as broken"));
     network(scene)?.cut(&leaves)?;
     scene.daemon.report(&leaves, Grade::Broken, "its link is down")?;

@@ -8,8 +8,8 @@ use std::process::Command;
 use phalanx_model::Job;
 
 use super::record::Basis;
-use super::scene::{EVERY, Late, Scene, Unplanned};
-use super::watch::now_ms;
+use super::ring::{EVERY, now_ms};
+use super::scene::{Late, Scene, Unplanned};
 use crate::daemon::job;
 
 pub(super) const FULL: Basis = Basis {
@@ -99,25 +99,33 @@ pub(super) fn is_full(scene: &mut Scene) -> Result<(), String> {
     scene.at_end(2, Late::Stays);
     let filler = scene.kept.disk.as_ref().ok_or("there is no small filesystem")?.fill()?;
     match scene.daemon.submit(large()?) {
-        Ok(job) => scene.check(0, false, format!("job {job} was accepted")),
+        Ok(job) => scene.found.check(0, false, format!("job {job} was accepted")),
         Err(why) => {
             let at = now_ms();
-            scene.noticed(at);
-            scene.quote("phalanx submit", Some(at), why.clone());
-            scene.check(0, why.contains("free space") || why.contains("room"), format!("refused: {why}"));
+            scene.found.noticed(at);
+            scene.found.quote("phalanx submit", Some(at), why.clone());
+            scene.found.check(
+                0,
+                why.contains("free space") || why.contains("room"),
+                format!("refused: {why}"),
+            );
         }
     }
     let before = scene.step();
     scene.go_on(2 * EVERY)?;
     let (after, state) = (scene.step(), scene.view()?.state);
-    scene.check(1, state == "running", format!("steps {before} to {after} were completed on the full disk"));
+    scene.found.check(
+        1,
+        state == "running",
+        format!("steps {before} to {after} were completed on the full disk"),
+    );
     drop(filler);
     scene.note("freed the space");
     let next = scene.until("a new job is accepted", || scene.daemon.submit(large().ok()?).ok())?;
     let ended = scene.wait("the end of the new job", || {
         scene.daemon.job(next).filter(|view| view.ending.is_some()).map(|view| view.state)
     })?;
-    scene.check(3, ended == "succeeded", format!("job {next} was accepted, and {ended}"));
+    scene.found.check(3, ended == "succeeded", format!("job {next} was accepted, and {ended}"));
     Ok(())
 }
 
@@ -131,12 +139,16 @@ pub(super) fn daemon_is_killed(scene: &mut Scene) -> Result<(), String> {
     let (after, alive, ranks) = (scene.step(), scene.alive(), scene.ranks);
     let found =
         format!("{alive} of {ranks} ranks live; steps {before} to {after} were completed without a daemon");
-    scene.check(0, alive == ranks, found);
+    scene.found.check(0, alive == ranks, found);
     scene.note("started the daemon again on the same state folder");
     scene.daemon.up()?;
     let at = now_ms();
-    scene.noticed(at);
+    scene.found.noticed(at);
     let view = scene.view()?;
-    scene.quote(format!("phalanx get {} -o json", scene.job), Some(at), format!("state {}", view.state));
+    scene.found.quote(
+        format!("phalanx get {} -o json", scene.job),
+        Some(at),
+        format!("state {}", view.state),
+    );
     scene.go_on(EVERY)
 }

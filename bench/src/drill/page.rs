@@ -17,16 +17,19 @@ pub(super) fn page(report: &Report) -> String {
     let mut html = format!(
         "<!doctype html>\n<html lang=en>\n<meta charset=utf-8>\n\
          <meta name=viewport content=\"width=device-width, initial-scale=1\">\n\
-         <title>Phalanx fault drill: {}</title>\n<style>\n{STYLE}</style>\n<main>\n",
+         <title>{}: {}</title>\n<style>\n{STYLE}</style>\n<main>\n",
+        report.setting.title,
         escaped(&report.summary())
     );
     html += &head(report);
     html += &overview(report);
-    report.faults.iter().for_each(|fault| html += &section(fault));
-    html += "<footer>\n<p>Times come from the clock of this machine: events of the job as the daemon wrote them, and the files in \
-             which rank 0 reports its steps. They say what this machine does with ranks that stop within milliseconds; a real \
-             training job takes longer to stop and to load its checkpoint.</p>\n\
-             <p>Repeat the drill with <code>make drill</code>.</p>\n</footer>\n</main>\n</html>\n";
+    report.faults.iter().for_each(|fault| html += &section(fault, report.setting.quotes));
+    _ = write!(
+        html,
+        "<footer>\n<p>{}</p>\n<p>Repeat the drill with <code>{}</code>.</p>\n</footer>\n</main>\n</html>\n",
+        escaped(report.setting.times),
+        report.setting.command
+    );
     html
 }
 
@@ -47,17 +50,18 @@ fn head(report: &Report) -> String {
     let again: u64 = report.faults.iter().map(|fault| fault.steps.again).sum();
     let over = if skipped > 0 { format!(", {skipped} passed over") } else { String::new() };
     format!(
-        "<header>\n<h1>Phalanx fault drill <span class=\"badge {badge}\">{word}</span></h1>\n\
+        "<header>\n<h1>{} <span class=\"badge {badge}\">{word}</span></h1>\n\
          <p class=lead>{}</p>\n\
-         <p class=note>{began}. Phalanx {}, on {}. Each fault met a daemon of its own and a gang job of its own, which runs a \
-         ring all-reduce over sockets, checks every sum, and writes a checkpoint every 10 steps.</p>\n</header>\n\
+         <p class=note>{began}. Phalanx {}, on {}. {}</p>\n</header>\n\
          <div class=figures>\n<div><b>{passed} of {}</b><span>faults passed{over}</span></div>\n\
          <div><b>{slowest}</b><span>longest time from a fault to the next step of a restarted gang</span></div>\n\
          <div><b>{again}</b><span>steps done again, over all faults</span></div>\n\
          <div><b>{took}</b><span>duration of the drill</span></div>\n</div>\n",
+        report.setting.title,
         escaped(&report.summary()),
         report.version,
         escaped(&report.machine),
+        escaped(report.setting.about),
         report.faults.len(),
     )
 }
@@ -108,11 +112,17 @@ fn overview(report: &Report) -> String {
     ] {
         _ = write!(html, "<li><i class={class}></i>{label}</li>");
     }
-    html + "</ul>\n<p class=note>Colours of the time lines below. The black line shows the completed steps of rank 0: it drops where \
-            steps are done again.</p>\n"
+    _ = writeln!(
+        html,
+        "</ul>\n<p class=note>Colours of the time lines below. The black line shows the completed steps of rank 0: it drops where \
+         steps are done again. {}</p>",
+        escaped(report.setting.phases)
+    );
+    html
 }
 
-fn section(fault: &Record) -> String {
+/// `heading` is that of the quotes.
+fn section(fault: &Record, heading: &str) -> String {
     let mut html = format!(
         "<section id=\"{}\">\n<div class=head><h2>{}</h2>{}</div>\n",
         fault.id,
@@ -127,7 +137,7 @@ fn section(fault: &Record) -> String {
         html += &picture(fault);
     }
     html += &checks(&fault.checks);
-    html += &quotes(fault);
+    html += &quotes(fault, heading);
     html += &more(fault);
     html + "</section>\n"
 }
@@ -147,6 +157,9 @@ fn story(fault: &Record) -> String {
                 time(first),
                 again(steps.again)
             );
+        }
+        (None, Some(first)) if fault.phases.stopping_ms.is_none() => {
+            _ = write!(text, " The gang completed its first step {} after the fault.", time(first));
         }
         _ => {
             let pause = steps.pause_ms.and_then(|ms| i64::try_from(ms).ok()).map(time);
@@ -208,11 +221,11 @@ fn upper(text: &str) -> String {
     chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }
 
-fn quotes(fault: &Record) -> String {
+fn quotes(fault: &Record, heading: &str) -> String {
     if fault.noticed.is_empty() {
         return String::new();
     }
-    let mut html = "<h3>What Phalanx reported</h3>\n<dl class=log>\n".to_owned();
+    let mut html = format!("<h3>{heading}</h3>\n<dl class=log>\n");
     for quote in &fault.noticed {
         let at = quote.at_ms.map(time).unwrap_or_default();
         let (text, from) = (escaped(&quote.text), escaped(&quote.from));

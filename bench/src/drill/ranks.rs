@@ -7,7 +7,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::record::Basis;
-use super::scene::{EVERY, Kept, Late, Plan, Scene};
+use super::ring::EVERY;
+use super::scene::{Kept, Late, Plan, Scene};
 use crate::daemon::Nodes;
 
 /// Four ranks with a node each, and a fifth node.
@@ -41,16 +42,16 @@ pub(super) fn is_killed(scene: &mut Scene) -> Result<(), String> {
     scene.at_end(2, Late::FewAgain);
     scene.signal(VICTIM, Signal::SIGKILL)?;
     let stopping = scene.event("stopping", |_| true)?;
-    scene.noticed(stopping.at.0);
+    scene.found.noticed(stopping.at.0);
     scene.runs_again(2)?;
     // Phalanx names the rank that ended first. Other ranks fail because this one is gone, and on a busy machine the end of one of
     // them may be seen first.
     let last = scene.last_event("stopping")?.detail;
-    scene.check(0, last.contains("rank "), last);
+    scene.found.check(0, last.contains("rank "), last);
     let (gang, pids) = (scene.gang()?, scene.pids()?);
     let are_new = !pids.contains(&pid);
     let found = format!("attempt {} runs with {} new processes", gang.attempt, pids.len());
-    scene.check(1, gang.attempt == 2 && are_new, found);
+    scene.found.check(1, gang.attempt == 2 && are_new, found);
     Ok(())
 }
 
@@ -65,15 +66,15 @@ pub(super) fn is_frozen(scene: &mut Scene) -> Result<(), String> {
     scene.signal(VICTIM, Signal::SIGCONT)?;
     stalls?;
     let on = scene.event("stalled no more", |_| true)?;
-    scene.check(2, true, format!("stalled no more {}", on.detail));
+    scene.found.check(2, true, format!("stalled no more {}", on.detail));
     Ok(())
 }
 
 fn stalls(scene: &mut Scene) -> Result<(), String> {
     let stalled = scene.event("stalled", |_| true)?;
-    scene.noticed(stalled.at.0);
+    scene.found.noticed(stalled.at.0);
     let shown = scene.gang()?.progress.and_then(|progress| progress.stalled_since).is_some();
-    scene.check(0, shown, format!("the job is shown as stalled: {}", stalled.detail));
+    scene.found.check(0, shown, format!("the job is shown as stalled: {}", stalled.detail));
     Ok(())
 }
 
@@ -97,9 +98,9 @@ pub(super) fn is_slowed(scene: &mut Scene) -> Result<(), String> {
         is_over.store(true, Ordering::SeqCst);
         seen
     })?;
-    scene.noticed(seen.at.0);
+    scene.found.noticed(seen.at.0);
     scene.note("let the rank run at full speed again");
-    scene.check(0, true, seen.detail);
+    scene.found.check(0, true, seen.detail);
     scene.go_on(EVERY)
 }
 

@@ -5,6 +5,7 @@ use serde::Serialize;
 /// A drill: all faults, in the order of the catalogue.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
+    pub(super) setting: Setting,
     /// When the drill began, in milliseconds since 1970.
     pub(super) began_ms: u64,
     pub(super) took_ms: u64,
@@ -64,6 +65,25 @@ fn all_of(count: usize, noun: &str) -> String {
     if count == 1 { format!("The {noun}") } else { format!("All {count} {noun}s") }
 }
 
+/// Where a drill takes place, in the words of its report.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Setting {
+    pub(super) title: &'static str,
+    pub(super) command: &'static str,
+    /// What each fault met.
+    #[serde(skip)]
+    pub(super) about: &'static str,
+    /// Where the times come from.
+    #[serde(skip)]
+    pub(super) times: &'static str,
+    /// What the phases of the page mean here; may be empty.
+    #[serde(skip)]
+    pub(super) phases: &'static str,
+    /// The heading of the quotes.
+    #[serde(skip)]
+    pub(super) quotes: &'static str,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Verdict {
@@ -118,7 +138,40 @@ pub(super) struct Record {
     pub(super) took_ms: u64,
 }
 
-/// How Phalanx shows that it knows of a fault.
+impl Record {
+    /// Of a fault that was not tried.
+    pub(super) fn blank(id: &'static str, title: &'static str, basis: Basis, notice: Notice) -> Self {
+        Self {
+            id,
+            title,
+            basis,
+            notice,
+            verdict: Verdict::PassedOver,
+            why: None,
+            checks: Vec::new(),
+            done: Vec::new(),
+            noticed: Vec::new(),
+            injected: String::new(),
+            fault_ms: None,
+            phases: Phases::default(),
+            steps: Steps::default(),
+            has_job: false,
+            result: None,
+            placed: Default::default(),
+            samples: Vec::new(),
+            took_ms: 0,
+        }
+    }
+
+    /// By all expectations, and by what broke off the drill of the fault.
+    pub(super) fn judge(&mut self, ended: Result<(), String>) {
+        let holds = self.checks.iter().all(|check| check.holds);
+        self.verdict = if ended.is_ok() && holds { Verdict::Passed } else { Verdict::Failed };
+        self.why = ended.err();
+    }
+}
+
+/// How a drill sees that a fault is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Notice {
@@ -127,6 +180,12 @@ pub(super) enum Notice {
     Answers,
     /// Phalanx cannot notice the fault itself: the drill reports it.
     Drill,
+    /// An object of the API server shows the fault: a pod, a node, or a grade of an agent.
+    Shown,
+    /// A scheduler that was started again leads.
+    Leads,
+    /// An agent that was started again hands out GPUs.
+    Serves,
 }
 
 impl Notice {
@@ -136,6 +195,9 @@ impl Notice {
             Self::Reports => "not noticed yet",
             Self::Answers => "no daemon",
             Self::Drill => "not reported yet",
+            Self::Shown => "not shown yet",
+            Self::Leads => "no scheduler",
+            Self::Serves => "no agent",
         }
     }
 
@@ -144,6 +206,9 @@ impl Notice {
             Self::Reports => "noticed",
             Self::Answers => "answered",
             Self::Drill => "reported by the drill",
+            Self::Shown => "shown",
+            Self::Leads => "leads",
+            Self::Serves => "serves",
         }
     }
 
@@ -152,6 +217,9 @@ impl Notice {
             Self::Reports => "Phalanx noticed after",
             Self::Answers => "The new daemon answered after",
             Self::Drill => "The drill reported it to Phalanx after",
+            Self::Shown => "The API server showed it after",
+            Self::Leads => "The new scheduler led after",
+            Self::Serves => "The new agent handed out GPUs after",
         }
     }
 }

@@ -14,15 +14,17 @@ use phalanx_local::protocol::{Answer, EventView, GangView, HealthView, JobRef, J
 use phalanx_model::{Grade, JobId};
 
 use super::fake::Fake;
+use super::findings::Findings;
 use super::host::Disk;
 use super::interrupt::is_over;
-use super::record::{Check, Note, Quote, Steps};
-use super::watch::{Watch, now_ms};
+use super::phases::phases;
+use super::record::{Record, Steps};
+use super::ring::{EVERY, FINISHES, Printed, now_ms, steps};
+use super::settings::Tools;
+use super::watch::Watch;
 use crate::daemon::{Daemon, Nodes, Setup, job, word};
 use crate::network::Network;
 
-/// Ranks write a checkpoint every so many steps.
-pub(super) const EVERY: u64 = 10;
 /// Different steps that Phalanx has read before a fault whose detection compares the pace of the gang with the usual one.
 const READS: usize = 4;
 const POLL: Duration = Duration::from_millis(20);
@@ -30,14 +32,6 @@ const POLL: Duration = Duration::from_millis(20);
 const TIME_LIMIT_MS: u64 = 60 * 60_000;
 /// Events of a gang that is stopped or moved.
 const STOPS: [&str; 3] = ["stopping", "preempted", "requeued"];
-/// The expectation of every fault.
-pub(super) const FINISHES: &str = "the job finishes with the correct result";
-
-/// Executables of the drill.
-pub(super) struct Tools {
-    pub(super) phalanx: PathBuf,
-    pub(super) ring: PathBuf,
-}
 
 /// What a fault needs.
 pub(super) struct Plan {
@@ -97,15 +91,8 @@ pub(super) struct Scene {
     /// Events of the job that are older than the fault.
     old_events: usize,
     late: Vec<(usize, Late)>,
-    printed: Option<RingResult>,
-    fault_ms: Option<u64>,
-    injected: String,
-    at_fault: u64,
-    noticed_ms: Option<u64>,
-    notes: Vec<(u64, String)>,
-    quotes: Vec<(String, Option<u64>, String)>,
-    checks: Vec<Option<Check>>,
-    expects: Vec<&'static str>,
+    printed: Option<Printed>,
+    pub(super) found: Findings,
     /// Of rank after rank.
     before: Vec<String>,
     after: Vec<String>,
@@ -141,7 +128,6 @@ impl Scene {
         }
         let job = daemon.submit(job)?;
         let watch = Watch::start(daemon.paths(), job);
-        let expects: Vec<&str> = expects.iter().copied().chain([FINISHES]).collect();
         let mut scene = Self {
             watch,
             daemon,
@@ -153,14 +139,7 @@ impl Scene {
             old_events: 0,
             late: Vec::new(),
             printed: None,
-            injected: String::new(),
-            fault_ms: None,
-            at_fault: 0,
-            noticed_ms: None,
-            notes: Vec::new(),
-            quotes: Vec::new(),
-            checks: vec![None; expects.len()],
-            expects,
+            found: Findings::new(expects, &[FINISHES]),
             before: Vec::new(),
             after: Vec::new(),
             result: None,
@@ -237,9 +216,8 @@ impl Scene {
     /// The fault itself comes now.
     pub(super) fn inject(&mut self, what: impl Into<String>) -> Result<(), String> {
         self.old_events = self.view()?.events.len();
-        (self.fault_ms, self.at_fault) = (Some(now_ms()), self.step());
-        self.injected = what.into();
-        self.note(self.injected.clone());
+        let step = self.step();
+        self.found.inject(now_ms(), step, what.into());
         Ok(())
     }
 
@@ -250,24 +228,7 @@ impl Scene {
 
     /// The drill did something.
     pub(super) fn note(&mut self, what: impl Into<String>) {
-        self.notes.push((now_ms(), what.into()));
-    }
-
-    /// Phalanx noticed the fault at this time.
-    pub(super) fn noticed(&mut self, at_ms: u64) {
-        self.noticed_ms.get_or_insert(at_ms);
-    }
-
-    pub(super) fn quote(&mut self, from: impl Into<String>, at_ms: Option<u64>, text: impl Into<String>) {
-        self.quotes.push((from.into(), at_ms, text.into()));
-    }
-
-    /// What was found of an expectation, by its number.
-    pub(super) fn check(&mut self, number: usize, holds: bool, found: impl Into<String>) {
-        let (Some(slot), Some(expected)) = (self.checks.get_mut(number), self.expects.get(number)) else {
-            return;
-        };
-        *slot = Some(Check { expected: (*expected).to_owned(), holds, found: found.into() });
+        self.found.note(now_ms(), what);
     }
 
     /// The process of a rank in the current attempt.
@@ -354,9 +315,9 @@ impl Scene {
         let line = self.until(&what, || self.line(device, least, evidence))?;
         let (at, detail) =
             found_in(&line, evidence).map_or((line.since, ""), |seen| (seen.at, seen.what.as_str()));
-        self.noticed(at.0);
+        self.found.noticed(at.0);
         let hardware = phalanx_local::protocol::hardware(&line.node, line.device);
-        self.quote(
+        self.found.quote(
             "phalanx health -o json",
             Some(at.0),
             format!("{hardware} is graded {}: {detail}", line.grade),
@@ -366,11 +327,11 @@ impl Scene {
 
     /// Lets the job end some steps after the fault, and checks its result and what is judged at the end; once.
     pub(super) fn finish(&mut self) -> Result<(), String> {
-        if self.checks.last().is_some_and(Option::is_some) {
+        if self.found.are_finished() {
             return Ok(());
         }
-        let goes_on = match self.fault_ms {
-            Some(_) => self.reach(self.at_fault + EVERY),
+        let goes_on = match self.found.fault_ms {
+            Some(_) => self.reach(self.found.at_fault + EVERY),
             None => Ok(()),
         };
         self.after = self.placed()?;
@@ -378,17 +339,17 @@ impl Scene {
         fs::write(&self.finish, "").map_err(|e| format!("{}: {e}", self.finish.display()))?;
         let view =
             self.wait("the end of the job", || self.view().ok().filter(|view| view.ending.is_some()))?;
-        let (number, how) = (self.expects.len() - 1, how(&view));
+        let (number, how) = (self.found.number(FINISHES).unwrap_or_default(), how(&view));
         match self.verified(&view) {
             Ok(result) => {
-                self.check(number, true, format!("the job {how}; {result}"));
+                self.found.check(number, true, format!("the job {how}; {result}"));
                 self.result = Some(result);
             }
-            Err(why) => self.check(number, false, format!("the job {how}; {why}")),
+            Err(why) => self.found.check(number, false, format!("the job {how}; {why}")),
         }
         for (number, late) in std::mem::take(&mut self.late) {
             let (holds, found) = self.judge(late, &view, alive);
-            self.check(number, holds, found);
+            self.found.check(number, holds, found);
         }
         goes_on
     }
@@ -430,102 +391,35 @@ impl Scene {
         let log = LogAsk { rank: Some(0), ..LogAsk::default() };
         let verb = Verb::Logs { job: JobRef::Id(self.job), ask: log };
         let lines = ask(&self.daemon.paths().socket(), verb).map_err(|e| e.to_string())?;
-        let text = lines.filter_map(|answer| match answer {
-            Ok(Answer::Log { line, .. }) => line.strip_prefix("RESULT ").map(str::to_owned),
+        let lines = lines.filter_map(|answer| match answer {
+            Ok(Answer::Log { line, .. }) => Some(line),
             _ => None,
         });
-        let text = text.last().ok_or("rank 0 printed no result")?;
-        let printed: RingResult =
-            serde_json::from_str(&text).map_err(|e| format!("its result {text:?}: {e}"))?;
-        let RingResult { world_size, steps, resumed_from, steps_measured, wrong, stopped } = printed;
+        let printed = Printed::of_lines(lines)?;
         self.printed = Some(printed);
-        let (ranks, reached) = (self.ranks, self.step());
-        let is_whole = world_size == ranks
-            && steps >= reached
-            && resumed_from.checked_add(steps_measured) == Some(steps);
-        if !is_whole || wrong != 0 || stopped {
-            return Err(format!("its result is not that of {ranks} ranks and {reached} steps: {text}"));
-        }
-        for rank in 0..ranks {
-            let file = self.daemon.folder().join(format!("checkpoint/rank-{rank}.ckpt"));
-            let saved = fs::read_to_string(&file).unwrap_or_default();
-            if saved.trim() != steps.to_string() {
-                return Err(format!("the checkpoint of rank {rank} is {saved:?}, and not step {steps}"));
-            }
-        }
-        Ok(format!(
-            "{steps} steps, {wrong} wrong sums, the checkpoints of all {ranks} ranks are at step {steps}"
-        ))
+        printed.verified(self.ranks, self.step(), &self.daemon.folder().join("checkpoint"))
     }
 
     /// Where the steps of the gang began again, and how many were lost.
     fn steps(&self) -> Steps {
-        let samples = self.watch.samples();
-        let restarts = samples.windows(2).filter_map(|pair| match pair {
-            // The first step of an attempt is the one after its checkpoint.
-            [before, after] if after.attempt > before.attempt => {
-                Some((before.step, after.step.saturating_sub(1)))
-            }
-            _ => None,
-        });
-        let mut restarts: Vec<(u64, u64)> = restarts.collect();
-        let mut steps = Steps { at_fault: self.at_fault, ..Steps::default() };
-        if let Some(printed) = &self.printed {
-            steps.total = Some(printed.steps);
-            // A first step may go by between two looks at the file.
-            if let Some((_, from)) = restarts.last_mut() {
-                *from = printed.resumed_from;
-                steps.resumed_from = Some(printed.resumed_from);
-            }
-        }
-        steps.again = restarts.iter().map(|(reached, from)| reached.saturating_sub(*from)).sum();
-        let Some(fault) = self.fault_ms else { return steps };
-        let gaps = samples.windows(2).filter(|pair| pair[1].at_ms >= fault);
-        steps.pause_ms = gaps.map(|pair| pair[1].at_ms.saturating_sub(pair[0].at_ms)).max();
-        steps
+        let Findings { at_fault, fault_ms, .. } = self.found;
+        steps(&self.watch.samples(), self.printed.as_ref(), at_fault, fault_ms)
     }
 
-    /// All that was seen.
-    pub(super) fn seen(&self) -> Seen {
-        let after = |at: u64| {
-            let ms = |at: u64| i64::try_from(at).unwrap_or(i64::MAX);
-            self.fault_ms.map(|fault| ms(at) - ms(fault))
-        };
-        let events = if self.fault_ms.is_some() { self.events().unwrap_or_default() } else { Vec::new() };
-        let from_get = events.iter().map(|event| {
+    /// Puts all that was seen into the record of the fault.
+    pub(super) fn record(&mut self, record: &mut Record) {
+        let events =
+            if self.found.fault_ms.is_some() { self.events().unwrap_or_default() } else { Vec::new() };
+        for event in &events {
             let text = format!("{} {}", event.what, event.detail).trim().to_owned();
-            let from = format!("phalanx get {} -o json", self.job);
-            Quote { from, at_ms: after(event.at.0), text }
-        });
-        let given = self.quotes.iter().map(|(from, at, text)| Quote {
-            from: from.clone(),
-            at_ms: at.and_then(after),
-            text: text.clone(),
-        });
-        let mut quotes: Vec<Quote> = from_get.chain(given).collect();
-        quotes.sort_by_key(|quote| quote.at_ms);
-        let checks = self.checks.iter().zip(&self.expects).map(|(check, expected)| {
-            let missing =
-                || Check { expected: (*expected).to_owned(), holds: false, found: "not reached".to_owned() };
-            check.clone().unwrap_or_else(missing)
-        });
-        Seen {
-            fault_ms: self.fault_ms,
-            injected: self.injected.clone(),
-            noticed_ms: self.noticed_ms,
-            events,
-            checks: checks.collect(),
-            notes: self
-                .notes
-                .iter()
-                .map(|(at, what)| Note { at_ms: after(*at), what: what.clone() })
-                .collect(),
-            quotes,
-            steps: self.steps(),
-            samples: self.watch.samples(),
-            placed: [self.before.clone(), self.after.clone()],
-            result: self.result.clone(),
+            self.found.quote(format!("phalanx get {} -o json", self.job), Some(event.at.0), text);
         }
+        self.found.fill(record);
+        record.samples = self.watch.samples();
+        record.phases = phases(&self.found, &events, &record.samples);
+        record.steps = self.steps();
+        record.placed = [self.before.clone(), self.after.clone()];
+        record.result.clone_from(&self.result);
     }
 }
 
@@ -537,31 +431,4 @@ fn how(view: &JobView) -> String {
 /// Evidence with such words.
 fn found_in<'a>(line: &'a Line, evidence: &str) -> Option<&'a Evidence> {
     line.evidence.iter().find(|seen| seen.what.contains(evidence))
-}
-
-/// What a scene leaves for its record.
-pub(super) struct Seen {
-    pub(super) fault_ms: Option<u64>,
-    pub(super) injected: String,
-    pub(super) noticed_ms: Option<u64>,
-    /// Since the fault.
-    pub(super) events: Vec<EventView>,
-    pub(super) checks: Vec<Check>,
-    pub(super) notes: Vec<Note>,
-    pub(super) quotes: Vec<Quote>,
-    pub(super) steps: Steps,
-    pub(super) samples: Vec<super::record::Sample>,
-    pub(super) placed: [Vec<String>; 2],
-    pub(super) result: Option<String>,
-}
-
-/// What rank 0 of the ring prints at the end.
-#[derive(Clone, Copy, serde::Deserialize)]
-struct RingResult {
-    world_size: u32,
-    steps: u64,
-    resumed_from: u64,
-    steps_measured: u64,
-    wrong: u64,
-    stopped: bool,
 }

@@ -36,10 +36,13 @@ fn window(fault: &Record) -> [i64; 2] {
 /// What the gang did, from left to right.
 pub(super) fn segments(phases: &Phases, notice: Notice, [from, to]: [i64; 2]) -> Vec<Segment> {
     let Phases { noticed_ms, stopping_ms, stopped_ms, placed_ms, running_ms, ended_ms, .. } = *phases;
+    // The fault came while the gang started for the first time.
+    let starts = stopping_ms.is_none() && placed_ms.is_some();
+    let (before, on) = if starts { ("starts", "is placed") } else { ("runs", "runs on") };
     let edges = [
-        ("runs", "runs", Some(from)),
+        (if starts { "starting" } else { "runs" }, before, Some(from)),
         ("unnoticed", notice.before(), Some(0)),
-        ("runs", "runs on", noticed_ms),
+        (if starts { "placing" } else { "runs" }, on, noticed_ms),
         ("stopping", "stops", stopping_ms),
         ("placing", "is placed", stopped_ms),
         ("starting", "starts", placed_ms),

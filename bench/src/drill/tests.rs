@@ -4,11 +4,12 @@ use phalanx_health::{Action, xid};
 
 use super::catalogue::FAULTS;
 use super::hardware::xid_of;
+use super::page;
 use super::record::{
     Basis, Check, Note, Notice, Phases, Quote, Record, Report, Sample, Steps, Verdict, time,
 };
+use super::settings::Settings;
 use super::strip::{Segment, segments};
-use super::{Settings, page};
 
 fn record() -> Record {
     let at = |ms: u64, attempt, step| Sample { at_ms: 10_000 + ms, attempt, step };
@@ -57,7 +58,14 @@ fn record() -> Record {
 }
 
 fn report(faults: Vec<Record>) -> Report {
-    Report { began_ms: 0, took_ms: 9_500, version: "0", machine: "one machine".to_owned(), faults }
+    Report {
+        setting: super::SETTING,
+        began_ms: 0,
+        took_ms: 9_500,
+        version: "0",
+        machine: "one machine".to_owned(),
+        faults,
+    }
 }
 
 #[test]
@@ -72,8 +80,13 @@ fn faults_have_names_of_their_own_and_each_class_of_xids_has_one() {
 
 #[test]
 fn a_fault_that_does_not_exist_is_refused() {
-    let parse =
-        |args: &[&str]| Settings::parse(&args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>());
+    let parse = |args: &[&str]| {
+        Settings::parse(
+            "drill",
+            &FAULTS.each_ref().map(|fault| fault.id),
+            &args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>(),
+        )
+    };
     assert_eq!(parse(&["--only", "rank-killed", "--dev"]).unwrap().only, ["rank-killed"]);
     assert!(parse(&["--only", "rank"]).err().unwrap().contains("faults are rank-killed, "));
     assert_eq!(parse(&["--page"]).err().unwrap(), "--page has no value");

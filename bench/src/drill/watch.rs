@@ -1,28 +1,17 @@
 //! Watches the steps of a gang: the file in which rank 0 reports its progress.
 
-use std::fs;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use phalanx_local::Paths;
 use phalanx_model::JobId;
 
 use super::record::Sample;
+use super::ring::progress;
 
 const POLL: Duration = Duration::from_millis(10);
-
-/// The wall clock, in milliseconds since 1970.
-pub(super) fn now_ms() -> u64 {
-    since_1970(SystemTime::now())
-}
-
-fn since_1970(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
 
 /// Reads the file until it is dropped, also while no daemon runs.
 pub(super) struct Watch {
@@ -72,7 +61,7 @@ fn watch(samples: &Mutex<Vec<Sample>>, is_over: &AtomicBool, paths: &Paths, job:
         let folder = |attempt| paths.attempt(job.gang(0), attempt);
         // The last step of an attempt is read once the next attempt has begun.
         let is_last = folder(attempt + 1).exists();
-        let read = step(&folder(attempt).join("progress.0"));
+        let read = progress(&folder(attempt).join("progress.0"));
         if let Some((at_ms, step)) = read.filter(|(_, step)| last != Some((attempt, *step))) {
             last = Some((attempt, step));
             samples.lock().unwrap_or_else(PoisonError::into_inner).push(Sample { at_ms, attempt, step });
@@ -82,12 +71,4 @@ fn watch(samples: &Mutex<Vec<Sample>>, is_over: &AtomicBool, paths: &Paths, job:
         }
         std::thread::sleep(POLL);
     }
-}
-
-/// When the rank wrote its file, and the step in it.
-fn step(file: &Path) -> Option<(u64, u64)> {
-    let text = fs::read_to_string(file).ok()?;
-    let step = text.split_whitespace().find_map(|word| word.strip_prefix("step="))?.parse().ok()?;
-    let written = fs::metadata(file).and_then(|meta| meta.modified()).ok()?;
-    Some((since_1970(written), step))
 }

@@ -229,7 +229,7 @@ fn parse(arguments: &[String]) -> Result<Arguments, String> {
             "--seeds" => {
                 let text = value()?;
                 let (first, last) = text.split_once('-').unwrap_or((text, text));
-                let seeds = first.parse().ok().zip(last.parse().ok());
+                let seeds: Option<(u32, u32)> = first.parse().ok().zip(last.parse().ok());
                 let fine = seeds.filter(|(first, last)| first <= last && last - first < 1_000);
                 parsed.seeds = fine.ok_or_else(|| format!("{text} is no range of seeds, such as 42-51"))?;
             }
