@@ -52,8 +52,9 @@ pub(super) fn scheduler_is_killed(scene: &mut Scene<'_>) -> Result<(), String> {
 pub(super) fn scheduler_is_killed_while_it_binds(scene: &mut Scene<'_>) -> Result<(), String> {
     let before = leader(scene);
     scene.until_first_bound()?;
-    scene.inject("sent SIGKILL to the scheduler as soon as the first pod had a node");
+    // Every millisecond counts: it binds the pods one right after another.
     scene.cluster.kill_scheduler()?;
+    scene.inject("sent SIGKILL to the scheduler as soon as the first pod had a node");
     let bound = scene.pods()?.iter().filter(|pod| pod.node.is_some()).count();
     scene.note(format!("{bound} of {RANKS} pods had a node when the scheduler had ended"));
     leads_again(scene, before.as_ref())?;

@@ -168,10 +168,10 @@ impl<'a> Scene<'a> {
         self.job
     }
 
-    /// Waits until the first pod of the gang has a node.
+    /// Waits until the first pod of the gang has a node: the scheduler binds the others now.
     pub(super) fn until_first_bound(&self) -> Result<(), String> {
         let is_bound = |pod: &Pod| pod.job == self.job && pod.node.is_some();
-        self.cluster.wait_polled("a pod with a node", Duration::from_millis(1), || {
+        self.cluster.wait_polled("a pod with a node", Duration::from_micros(200), || {
             self.cluster.pods.any(is_bound).then_some(())
         })
     }

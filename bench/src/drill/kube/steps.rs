@@ -58,9 +58,8 @@ fn watch(samples: &Mutex<Vec<Sample>>, is_over: &AtomicBool, folder: &Path) {
         let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|file| file.path());
         let new: Vec<PathBuf> = files.filter(|file| !runs.contains(file)).collect();
         runs.extend(new);
-        for at in known.saturating_sub(1)..runs.len() {
-            let attempt = u32::try_from(at + 1).unwrap_or(u32::MAX);
-            let Some((at_ms, step)) = progress(&runs[at]).filter(|(_, step)| last != Some((attempt, *step)))
+        for (attempt, file) in (1..).zip(&runs).skip(known.saturating_sub(1)) {
+            let Some((at_ms, step)) = progress(file).filter(|(_, step)| last != Some((attempt, *step)))
             else {
                 continue;
             };
