@@ -4,7 +4,7 @@ use super::cluster::GPUS;
 use super::hardware::{ends, probe};
 use super::scene::{Late, RANKS, Scene};
 use super::seen::Pod;
-use crate::drill::ring::EVERY;
+use crate::drill::ring::{EVERY, now_ms};
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/phalanx-scheduler";
 
@@ -53,8 +53,9 @@ pub(super) fn scheduler_is_killed_while_it_binds(scene: &mut Scene<'_>) -> Resul
     let before = leader(scene);
     scene.until_first_bound()?;
     // Every millisecond counts: it binds the pods one right after another.
+    let at = now_ms();
     scene.cluster.kill_scheduler()?;
-    scene.inject("sent SIGKILL to the scheduler as soon as the first pod had a node");
+    scene.inject_at(at, "sent SIGKILL to the scheduler as soon as the first pod had a node");
     let bound = scene.pods()?.iter().filter(|pod| pod.node.is_some()).count();
     scene.note(format!("{bound} of {RANKS} pods had a node when the scheduler had ended"));
     leads_again(scene, before.as_ref())?;
@@ -78,7 +79,7 @@ pub(super) fn agent_is_killed(scene: &mut Scene<'_>) -> Result<(), String> {
     let from = format!("kubectl get node {node} -o json");
     scene.found.quote(
         from.clone(),
-        Some(crate::drill::ring::now_ms()),
+        Some(now_ms()),
         format!("nvidia.com/gpu: {offers} in status.allocatable"),
     );
     steps_without(scene, 0, "the agent")?;

@@ -43,7 +43,7 @@ const SETTING: Setting = Setting {
     times: "Times come from the clock of this machine: when the API server showed a change to a watch, and the files in which rank 0 \
             reports its steps. Kubernetes has delays of its own in them: its Job controller waits 10 s or more before it replaces a pod \
             that failed, and a node counts as lost some seconds after its kubelet fell silent. Real clusters have longer ones.",
-    phases: "A gang stops from the first of its pods that ends to the last one that ends, is placed when the last new pod has a \
+    phases: "A gang stops from the first of its pods that is deleted or ends to the last one that ends, is placed when the last new pod has a \
              node (before that its Job has to create the pod), and runs when all pods run.",
     quotes: "What the API server showed",
 };

@@ -262,8 +262,13 @@ impl<'a> Scene<'a> {
 
     /// The fault itself comes now.
     pub(super) fn inject(&mut self, what: impl Into<String>) {
+        self.inject_at(now_ms(), what);
+    }
+
+    /// The fault itself came at this time.
+    pub(super) fn inject_at(&mut self, at_ms: u64, what: impl Into<String>) {
         let step = self.step();
-        self.found.inject(now_ms(), step, what.into());
+        self.found.inject(at_ms, step, what.into());
     }
 
     /// The drill did something.

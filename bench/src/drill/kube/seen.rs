@@ -171,7 +171,8 @@ pub(super) struct Around<'a> {
     pub(super) samples: &'a [Sample],
 }
 
-/// When a gang reached which phase after a fault: pods that were bound before the fault end, and others run.
+/// When a gang reached which phase after a fault: pods that were bound before the fault end, and others run. Of a gang that had no step
+/// yet, all pods are new.
 pub(super) fn phases(pods: &[(u64, Pod)], around: &Around<'_>) -> Phases {
     let fault = around.fault_ms;
     let after = |at: u64| i64::try_from(at).unwrap_or(i64::MAX) - i64::try_from(fault).unwrap_or(i64::MAX);
@@ -189,7 +190,7 @@ pub(super) fn phases(pods: &[(u64, Pod)], around: &Around<'_>) -> Phases {
     let in_time = |at: Option<u64>| at.filter(|at| *at <= until);
     let times = times(pods);
     let (old, new): (Vec<&Times>, Vec<&Times>) =
-        times.values().partition(|of| of.bound.is_some_and(|at| at <= fault));
+        times.values().partition(|of| begun > 0 && of.bound.is_some_and(|at| at <= fault));
     // A pod whose node is silent stays on its way out.
     let gone = old.iter().filter_map(|of| in_time(of.ended).or(in_time(of.leaving)));
     let going = old.iter().filter_map(|of| in_time(of.leaving).into_iter().chain(in_time(of.ended)).min());

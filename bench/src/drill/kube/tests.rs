@@ -72,6 +72,14 @@ fn a_pod_that_is_replaced_gives_the_phases_of_its_gang() {
 }
 
 #[test]
+fn all_pods_of_a_gang_that_had_no_step_at_the_fault_are_new() {
+    let samples = [Sample { at_ms: 900, attempt: 1, step: 1 }];
+    let around = Around { fault_ms: 105, noticed_ms: None, ended_ms: None, samples: &samples };
+    let found = phases(&replaced(), &around);
+    assert_eq!([found.stopping_ms, found.placed_ms, found.running_ms], [None, Some(5), Some(5)]);
+}
+
+#[test]
 fn a_pod_whose_node_is_silent_counts_as_stopped_when_it_is_to_leave() {
     let pods = [
         (100, pod("a", 0, "Running")),
