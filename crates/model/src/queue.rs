@@ -126,8 +126,7 @@ pub struct Queue {
     /// not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
-    /// What happens to jobs of the queue, and of those below it, that do not use their GPUs. A world that samples GPUs
-    /// enforces it; the engine does not.
+    /// The rule for jobs of the queue, and of those below it, that do not use their GPUs. Worlds that sample GPUs enforce it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle: Option<IdlePolicy>,
 }
