@@ -46,7 +46,7 @@ impl Lifecycle {
         if self.gangs.get(&key).and_then(|gang| gang.job.as_ref()).is_some_and(is_over) {
             self.gang_waits(id);
         }
-        let Some(submitted) = self.gangs.get_mut(&key).and_then(|gang| gang.job.as_mut()) else { return };
+        let Some(Gang { pods, job: Some(submitted), .. }) = self.gangs.get_mut(&key) else { return };
         // After a restart an order that was half carried out comes again.
         if submitted.run.as_ref().is_none_or(|run| run.attempt != attempt) {
             let run = Run {
@@ -62,6 +62,9 @@ impl Lifecycle {
                 freed: BTreeSet::new(),
             };
             submitted.run = Some(run);
+            // A pod of the start before may be there until the kubelet is done with it.
+            let is_going = |name: &mut Arc<str>| pods.get(name).is_some_and(|pod| pod.known.is_going);
+            submitted.seats.iter_mut().for_each(|seat| drop(seat.pod.take_if(is_going)));
             for slot in &placement.slots {
                 self.cluster.nodes.ours(&slot.node, slot.devices, true);
             }

@@ -701,3 +701,33 @@ fn a_binding_that_comes_late_while_its_gang_is_stopped_holds_its_device() {
     play.after(0);
     assert_eq!(foreign(&play), devices, "it has come, and no gang holds its device");
 }
+
+/// A rank that ends well on SIGTERM: its pod has succeeded, and is there for a moment longer. It counted as bound by the next
+/// start, which therefore took the suspension of its owner for one of the user's, and was stopped at once.
+#[test]
+fn a_pod_that_ended_well_on_its_way_out_is_none_of_the_next_start() {
+    let mut play = made();
+    play.after(0);
+    play.node("b", 4, &json!({}));
+    play.is_controlled = false;
+    play.grade("a", &[(0, "Broken")]);
+    play.after(0);
+    assert!(play.is_suspended() && play.is_signed(), "{}", play.job);
+    let names: Vec<String> = play.pods.keys().cloned().collect();
+    let mut last = play.pods[&names[0]].clone();
+    last["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:00Z");
+    last["status"]["phase"] = json!("Succeeded");
+    play.see(&names[0], last.clone());
+    names.iter().skip(1).for_each(|name| play.lose(name));
+    play.after(0);
+    assert!(!play.is_suspended(), "it has its place on the other node: {}", play.job);
+    // The kubelet has more to say of it, and then it is gone.
+    play.see(&names[0], last);
+    play.lose(&names[0]);
+    play.is_controlled = true;
+    play.control();
+    play.after(0);
+    assert_eq!((play.bound(), play.suspensions), (SIZE, 1), "{}", play.job);
+    let attempts = play.pods.values().map(|pod| pod["metadata"]["annotations"][ATTEMPT].clone());
+    assert!(attempts.into_iter().all(|attempt| attempt == "2"), "{:#?}", play.pods);
+}
