@@ -114,12 +114,12 @@ impl Preflight {
 
     /// The checks that a start needs now. GPUs that gangs share are not checked: others work on them.
     pub(crate) fn due(&self, now: Timestamp, start: &Start, nodes: &BTreeMap<NodeName, Node>) -> Vec<Check> {
+        let Some(options) = &self.options else { return Vec::new() };
         let mut by_node: BTreeMap<&NodeName, DeviceMask> = BTreeMap::new();
         for slot in start.placement.slots.iter().filter(|slot| slot.part.is_none()) {
             let devices = by_node.entry(&slot.node).or_insert(DeviceMask::EMPTY);
             *devices = devices.union(slot.devices);
         }
-        let Some(options) = &self.options else { return Vec::new() };
         let every_ms = millis(options.every);
         let passed = self.passed();
         let has_passed = |node: &NodeName, device: u32| {
@@ -129,13 +129,12 @@ impl Preflight {
         let check = |(name, devices): (&NodeName, DeviceMask)| {
             let node = nodes.get(name)?;
             let is_due = devices.iter().any(|device| !has_passed(name, device));
-            let visible = env::visible_devices(node, devices);
             is_due.then(|| Check {
                 job: start.job.id,
                 time_left_ms: start.gate_deadline_ms,
                 node: name.clone(),
                 devices,
-                visible,
+                visible: env::visible_devices(node, devices),
             })
         };
         by_node.into_iter().filter_map(check).collect()

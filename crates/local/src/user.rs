@@ -92,10 +92,7 @@ impl<'a> Names<'a> {
 
     /// Whether a rule names the user: by name or number, by a group, or as every account.
     pub(crate) fn are_in(&self, access: &Access) -> bool {
-        let Owner { uid, name, .. } = self.owner;
-        let is_user = |said: &String| {
-            said == Access::ALL || said == name || said.parse().is_ok_and(|number: u32| number == *uid)
-        };
+        let is_user = |said: &String| self.owner.is_meant_by(said);
         access.users.iter().any(is_user) || access.groups.iter().any(|said| self.groups.contains(said))
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Access, ClassName, Owner};
+use crate::{ClassName, Owner};
 
 /// The rule of a queue for idle jobs. A world that samples GPUs enforces it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,10 +45,7 @@ impl IdlePolicy {
     /// Whether it does more than notify the owner of such a job. Users are named by name or number, or all at once.
     #[must_use]
     pub fn takes(&self, owner: &Owner, class: Option<&ClassName>) -> bool {
-        let is_owner = |said: &String| {
-            said == Access::ALL || *said == owner.name || said.parse().is_ok_and(|uid: u32| uid == owner.uid)
-        };
-        let is_spared = self.spared_users.iter().any(is_owner)
+        let is_spared = self.spared_users.iter().any(|said| owner.is_meant_by(said))
             || class.is_some_and(|class| self.spared_classes.contains(class));
         self.then != IdleThen::Warn && !is_spared
     }

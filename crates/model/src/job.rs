@@ -18,6 +18,16 @@ pub struct Owner {
     pub name: String,
 }
 
+impl Owner {
+    /// Whether a rule that lists users means this one: by name, by number, or as [`crate::Access::ALL`].
+    #[must_use]
+    pub fn is_meant_by(&self, said: &str) -> bool {
+        said == crate::Access::ALL
+            || said == self.name
+            || said.parse().is_ok_and(|number: u32| number == self.uid)
+    }
+}
+
 /// One submission.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
