@@ -43,8 +43,8 @@ export MASTER_PORT=$((29500 + ATTEMPT))
 run=0 code=143
 while [ -z "$stop" ]; do
   run=$((run + 1))
-  if [ "$RANK" = 0 ]; then export PHALANX_PROGRESS="/work/steps/$POD_UID.$run"; fi
-  ring-allreduce --bytes 64KiB --warmup 0 --until /work/finish --step-sleep-ms 50 --checkpoint /work/checkpoint \
+  if [ "$RANK" = 0 ]; then export PHALANX_PROGRESS="/drill/steps/$POD_UID.$run"; fi
+  ring-allreduce --bytes 64KiB --warmup 0 --until /drill/finish --step-sleep-ms 50 --checkpoint /drill/checkpoint \
     --checkpoint-every 10 --timeout-s 300 &
   rank=$!
   wait $rank; code=$?
@@ -466,7 +466,7 @@ fn mounted(mut job: Value, folder: &Path) -> Value {
     );
     spec["tolerations"] = json!(away);
     let main = &mut spec["containers"][0];
-    main["volumeMounts"] = json!([{ "name": "work", "mountPath": "/work" }]);
+    main["volumeMounts"] = json!([{ "name": "work", "mountPath": "/drill" }]);
     let told = [("POD_UID", "metadata.uid"), ("ATTEMPT", "metadata.annotations['phalanx.dev/attempt']")];
     let told =
         told.map(|(name, path)| json!({ "name": name, "valueFrom": { "fieldRef": { "fieldPath": path } } }));
