@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use phalanx_account::State;
-use phalanx_local::protocol::{Answer, BillAsk, BillBy, BillLine, BillView, ErrorCode, Verb};
+use phalanx_api::protocol::{Answer, BillAsk, BillBy, BillLine, BillView, ErrorCode, Verb};
 use phalanx_model::{FailureClass, Job, JobId, NodeName};
 
 use crate::support::{Bench, NOBODY, gang, is_root, refused, retry, shell, until};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use phalanx_local::protocol::{Answer, ErrorCode, JobRef, Verb};
+use phalanx_api::protocol::{Answer, ErrorCode, JobRef, Verb};
 use phalanx_model::{Job, JobId};
 
 use crate::support::{Bench, NODE_OF_8, env, is_root, shell, until};

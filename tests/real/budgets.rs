@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use phalanx_account::advice::What;
-use phalanx_local::protocol::{
+use phalanx_api::protocol::{
     AdviceView, AdviseAsk, Answer, BillAsk, BillBy, BillView, JobRef, QueueView, Verb,
 };
 use phalanx_model::{Budget, FailureClass, Job, JobId, JobUpdate, Period, Queue, QueueName};

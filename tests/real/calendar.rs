@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use phalanx_local::protocol::{
+use phalanx_api::protocol::{
     Answer, ErrorCode, HistoryView, JobRef, Verb, WhyView, WindowAsk, WindowKind, WindowView,
 };
 use phalanx_model::{Advisory, Job, JobId, NodeName, QueueName, Reason, Timestamp};

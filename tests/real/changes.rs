@@ -1,6 +1,6 @@
 //! What users change of a job that they have submitted, and what they start anew.
 
-use phalanx_local::protocol::{JobRef, Verb};
+use phalanx_api::protocol::{JobRef, Verb};
 use phalanx_model::{JobUpdate, QueueName};
 
 use crate::support::{Bench, NODE_OF_8, gang, refused, shell, until};

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use phalanx_api::protocol::Verb;
 use phalanx_journal::{Record, read, segments};
-use phalanx_local::protocol::Verb;
 use phalanx_model::{Change, Input, Job, JobId, JobName, NodeName, Placement, QueueName, StopCause};
 
 use crate::story::{self, Do, STORY};

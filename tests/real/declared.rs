@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use phalanx_local::protocol::{Answer, NodesView, Verb};
+use phalanx_api::protocol::{Answer, NodesView, Verb};
 use phalanx_model::{DeviceMask, Job, LaunchKind, LevelName};
 
 use crate::support::{Bench, env, gang, refused, shell, until};

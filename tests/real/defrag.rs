@@ -1,6 +1,6 @@
 //! A job that may move leaves its node, so that another one gets a whole rack, and goes on from its checkpoint elsewhere.
 
-use phalanx_local::protocol::{Answer, DefragView, ErrorCode, Verb};
+use phalanx_api::protocol::{Answer, DefragView, ErrorCode, Verb};
 use phalanx_model::{Advisory, Job, JobId, LevelName};
 
 use crate::story::settings;

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use phalanx_local::protocol::{ErrorCode, Verb};
+use phalanx_api::protocol::{ErrorCode, Verb};
 use phalanx_model::{FailureClass, Job};
 
 use crate::support::{Bench, NODE_OF_8, env, gang, is_root, refused, retry, shell, until};

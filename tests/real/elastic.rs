@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use phalanx_local::protocol::{Answer, ElasticView, GangView, JobRef, News, Verb};
+use phalanx_api::protocol::{Answer, ElasticView, GangView, JobRef, News, Verb};
 use phalanx_model::{Job, JobId};
 
 use crate::support::{Bench, NODE_OF_8, gang, number, refused, shell, until};

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use phalanx_local::protocol::{Answer, EndpointState, EndpointsView, ErrorCode, JobRef, Verb};
+use phalanx_api::protocol::{Answer, EndpointState, EndpointsView, ErrorCode, JobRef, Verb};
 use phalanx_model::{FailureClass, Job, JobId, NodeName, Replicas};
 
 use crate::support::{Bench, env, eventually, exe, gang, refused, retry, shell, signal, until};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use phalanx_local::protocol::{Answer, JobRef, Verb};
+use phalanx_api::protocol::{Answer, JobRef, Verb};
 use phalanx_model::{Job, JobName, LevelName, ModelNeed, NodeName, Spread};
 
 use crate::support::{Bench, NODE_OF_8, gang, shell};

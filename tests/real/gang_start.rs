@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::TcpListener;
 
-use phalanx_local::protocol::JobView;
+use phalanx_api::protocol::JobView;
 use phalanx_model::{Ending, FailureClass, Job};
 
 use crate::support::{Bench, NODE_OF_8, env, gang, retry, shell};

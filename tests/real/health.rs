@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex};
 
 use fake::Fake;
 use phalanx_account::State;
-use phalanx_health::{Line, Next};
-use phalanx_local::protocol::{
+use phalanx_api::protocol::{
     Answer, ErrorCode, HealthFinding, HealthReport, HealthView, JobRef, NodeView, Verb,
 };
+use phalanx_health::{Line, Next};
 use phalanx_model::{Grade, IdlePolicy, IdleThen, Job, JobId, NodeName, Queue, QueueName};
 
 use crate::support::{Bench, NOBODY, TWO_NODES_OF_8, env, eventually, gang, is_root, refused, shell, until};

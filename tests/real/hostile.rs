@@ -5,8 +5,8 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 
+use phalanx_api::protocol::{Answer, JobRef, LogAsk, Verb};
 use phalanx_local::client::ask;
-use phalanx_local::protocol::{Answer, JobRef, LogAsk, Verb};
 use phalanx_model::{JobName, LaunchKind};
 
 use crate::support::{Bench, NOBODY, NODE_OF_8, env, gang, is_root, refused, shell, until};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_local::protocol::{Answer, Verb};
+use phalanx_api::protocol::{Answer, Verb};
 use phalanx_model::{Job, JobId, JobName};
 
 use crate::support::{Bench, NODE_OF_8, gang, refused, shell};

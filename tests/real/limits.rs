@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use phalanx_local::protocol::{Answer, JobRef, Verb};
+use phalanx_api::protocol::{Answer, JobRef, Verb};
 use phalanx_model::{Job, JobId};
 use phalanx_node::isolation::Controller;
 use phalanx_node::{IsolationChoice, MemberSpec};

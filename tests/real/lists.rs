@@ -1,6 +1,6 @@
 //! Which jobs a list has.
 
-use phalanx_local::protocol::{Answer, JobFilter, Verb};
+use phalanx_api::protocol::{Answer, JobFilter, Verb};
 use phalanx_model::{Job, JobId, JobName, QueueName};
 
 use crate::support::{Bench, NODE_OF_8, gang, shell};

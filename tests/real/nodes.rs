@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use phalanx_local::protocol::{ErrorCode, Verb};
+use phalanx_api::protocol::{ErrorCode, Verb};
 use phalanx_model::{Job, JobId, NodeName};
 
 use crate::support::{Bench, LONG, TWO_NODES_OF_8, gang, refused, shell, until};

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use phalanx_local::protocol::{Answer, Verb};
+use phalanx_api::protocol::{Answer, Verb};
 use phalanx_model::JobId;
 
 use crate::support::{Bench, NODE_OF_8, env, eventually, gang, is_root, shell, until};

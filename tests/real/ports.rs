@@ -5,8 +5,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
+use phalanx_api::protocol::{Answer, HealthView, Verb};
 use phalanx_health::{Line, Next};
-use phalanx_local::protocol::{Answer, HealthView, Verb};
 use phalanx_model::{Grade, PortState};
 
 use crate::support::{Bench, until};

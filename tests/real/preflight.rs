@@ -1,6 +1,6 @@
 //! The check of GPUs before ranks start.
 
-use phalanx_local::protocol::{Answer, HealthView, Verb};
+use phalanx_api::protocol::{Answer, HealthView, Verb};
 use phalanx_model::{Grade, Job};
 
 use crate::support::{Bench, TWO_NODES_OF_8, gang, shell, until};

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use phalanx_local::protocol::ProgressView;
+use phalanx_api::protocol::ProgressView;
 use phalanx_model::JobId;
 
 use crate::support::{Bench, NODE_OF_8, env, eventually, gang, shell, until};

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use phalanx_local::protocol::{
+use phalanx_api::protocol::{
     Answer, BoostAsk, ErrorCode, HistoryView, JobFilter, JobRef, JobView, News, QueueView, Verb,
 };
 use phalanx_model::{

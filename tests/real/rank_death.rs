@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use nix::sys::signal::Signal;
-use phalanx_local::protocol::JobView;
+use phalanx_api::protocol::JobView;
 use phalanx_model::{Ending, FailureClass};
 
 use crate::support::{Bench, NODE_OF_8, retry, shell, signal, until};

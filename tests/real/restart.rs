@@ -5,9 +5,9 @@ use std::fs;
 use std::path::PathBuf;
 
 use nix::sys::signal::Signal;
+use phalanx_api::protocol::{Answer, Verb};
 use phalanx_local::doctor::{self, Finding, Severity};
 use phalanx_local::losses;
-use phalanx_local::protocol::{Answer, Verb};
 use phalanx_model::{Ending, FailureClass, Job, JobId, JobName};
 use phalanx_node::Process;
 

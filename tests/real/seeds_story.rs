@@ -1,7 +1,7 @@
 //! A training job of 16 GPUs and eight hours on two nodes of one leaf; four hours in, serving needs eight GPUs. A minute of
 //! the story is one step here.
 
-use phalanx_local::protocol::{Answer, Verb};
+use phalanx_api::protocol::{Answer, Verb};
 use phalanx_model::{Advisory, Class, ClassName, LevelName, PreemptionRule, Settings};
 
 use crate::support::{Bench, TRAINER_EVERY, gang, number, shell, trainer, until};

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use phalanx_local::protocol::{Answer, JobRef, JobView, News, ServiceView, Verb};
+use phalanx_api::protocol::{Answer, JobRef, JobView, News, ServiceView, Verb};
 use phalanx_model::{ClassName, Ending, FailureClass, Job, JobId, NodeName, Replicas, Target};
 
 use crate::support::{Bench, NODE_OF_8, TWO_NODES_OF_8, gang, refused, retry, shell, until};

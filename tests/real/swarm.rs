@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
+use phalanx_api::protocol::{Answer, BillBy, NodesView, Verb};
 use phalanx_local::client::ask_once;
-use phalanx_local::protocol::{Answer, BillBy, NodesView, Verb};
 use phalanx_model::{DeviceMask, Ending, FailureClass, Job, JobId, LaunchKind, NodeName};
 
 use crate::account::{assert_balances, bill};

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use phalanx_local::protocol::{Answer, ErrorCode, ExecAsk, JobRef, TerminalView, Verb};
+use phalanx_api::protocol::{Answer, ErrorCode, ExecAsk, JobRef, TerminalView, Verb};
 use phalanx_model::{Job, JobId};
 use phalanx_node::terminal::frame::{Decoder, Frame, Size};
 

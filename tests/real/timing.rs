@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use phalanx_local::protocol::{Answer, JobFilter, JobRef, Verb};
+use phalanx_api::protocol::{Answer, JobFilter, JobRef, Verb};
 use phalanx_model::JobId;
 
 use crate::support::{Bench, TWO_NODES_OF_8, gang, shell};

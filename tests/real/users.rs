@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use phalanx_local::protocol::{
+use phalanx_api::protocol::{
     Answer, AuditFilter, AuditView, ErrorCode, JobFilter, JobRef, LogAsk, Verb, WindowAsk,
 };
 use phalanx_model::{Job, JobId, NodeName, SecretSource, Timestamp};

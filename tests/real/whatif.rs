@@ -1,7 +1,7 @@
 //! What would happen on a live system, and what happened to it: asked of a real daemon, held against what it does.
 
 use jiff::tz::TimeZone;
-use phalanx_local::protocol::{Answer, Verb};
+use phalanx_api::protocol::{Answer, Verb};
 use phalanx_model::{Amounts, Job, JobId, JobName, Queue, QueueName, Resource, Snapshot, Timestamp};
 use phalanx_sim::command::{self, Host};
 use phalanx_sim::report::Progress;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use nix::sys::signal::{SigSet, Signal};
+use phalanx_api::protocol::Answer;
 use phalanx_kube::agent::{self, Hardware, PluginSettings};
 use phalanx_kube::gang;
 use phalanx_kube::plugin::Injection;
@@ -17,7 +18,6 @@ use phalanx_local::Paths;
 use phalanx_local::client::{ClientError, ask};
 use phalanx_local::daemon::{UpOptions, up};
 use phalanx_local::preflight::PreflightOptions;
-use phalanx_local::protocol::Answer;
 use phalanx_model::QueueName;
 use phalanx_node::terminal::keeper;
 use phalanx_node::{confined, shim};

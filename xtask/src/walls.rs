@@ -23,8 +23,8 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("shell", &["model", "account", "health", "engine", "cost", "journal", "sentences"]),
     ("kube", &["shell", "health", "model", "spec", "discover", "node"]),
     ("node", &["discover", "model"]),
-    ("local", &["shell", "node", "account", "health", "model", "spec"]),
-    ("api", &["model", "spec", "shell"]),
+    ("api", &["model", "account", "health", "spec", "shell"]),
+    ("local", &["api", "shell", "node", "account", "health", "model", "spec"]),
     ("cli", EVERYTHING_BELOW_CLI),
     ("testkit", &["model", "spec", "engine", "checker", "scenario"]),
     ("controlplane", &[]),
@@ -57,8 +57,8 @@ const EVERYTHING: &[&str] = &[
     "shell",
     "kube",
     "node",
-    "local",
     "api",
+    "local",
     "cli",
     "testkit",
     "controlplane",
@@ -66,13 +66,13 @@ const EVERYTHING: &[&str] = &[
 
 /// The pure crates name every foreign crate they use; the others are held by `deny.toml`.
 pub(crate) const FOREIGN: &[(&str, &[&str])] = &[
-    ("model", &["serde", "thiserror"]),
+    ("model", &["schemars", "serde", "thiserror"]),
     ("engine", &["serde", "thiserror"]),
     ("cost", &["serde", "thiserror"]),
     ("checker", &["serde", "thiserror"]),
     ("sentences", &[]),
-    ("account", &["serde"]),
-    ("health", &["serde"]),
+    ("account", &["schemars", "serde"]),
+    ("health", &["schemars", "serde"]),
 ];
 
 /// These live behind the wall of the `kube` crate, for tests as well.

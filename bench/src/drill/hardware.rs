@@ -3,8 +3,8 @@
 use std::fs::OpenOptions;
 use std::io::Write;
 
+use phalanx_api::protocol::{Verb, hardware};
 use phalanx_health::{Action, Line, xid};
-use phalanx_local::protocol::{Verb, hardware};
 use phalanx_model::{Grade, NodeName};
 
 use super::fake::{Fake, NoFake};

@@ -1,6 +1,6 @@
 //! When a gang reached which phase after a fault, by the events of its job.
 
-use phalanx_local::protocol::EventView;
+use phalanx_api::protocol::EventView;
 
 use super::findings::Findings;
 use super::record::{Phases, Sample};

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use phalanx_api::protocol::{Answer, EventView, GangView, HealthView, JobRef, JobView, LogAsk, Verb};
 use phalanx_health::{Line, Seen as Evidence};
 use phalanx_local::client::ask;
-use phalanx_local::protocol::{Answer, EventView, GangView, HealthView, JobRef, JobView, LogAsk, Verb};
 use phalanx_model::{Grade, JobId};
 
 use super::fake::Fake;
@@ -316,7 +316,7 @@ impl Scene {
         let (at, detail) =
             found_in(&line, evidence).map_or((line.since, ""), |seen| (seen.at, seen.what.as_str()));
         self.found.noticed(at.0);
-        let hardware = phalanx_local::protocol::hardware(&line.node, line.device);
+        let hardware = phalanx_api::protocol::hardware(&line.node, line.device);
         self.found.quote(
             "phalanx health -o json",
             Some(at.0),

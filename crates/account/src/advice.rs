@@ -112,6 +112,7 @@ pub struct Kind {
 
 /// What the account charged for jobs of one name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Charged {
     /// Microseconds of one device.
     pub device_us: i64,
@@ -141,6 +142,7 @@ impl Charged {
 
 /// One piece of advice, with its evidence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Advice {
     #[serde(flatten)]
     pub what: What,
@@ -154,6 +156,7 @@ pub struct Advice {
 
 /// A request for the next run, and the measurements behind it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "advice", rename_all = "snake_case")]
 pub enum What {
     /// Fewer devices.
@@ -226,6 +229,7 @@ impl What {
 
 /// The speed at one width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Pace {
     pub width: u32,
     pub runs: u32,

@@ -20,6 +20,7 @@ pub use rate::{Priced, Rate};
 
 /// What a part of a device is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// The ranks of a gang run, and their work counted in the end, or may still count.

@@ -18,6 +18,7 @@ mod predict;
 mod scheduler;
 mod submit;
 mod terminal;
+mod token;
 mod topo;
 mod wait;
 
@@ -35,7 +36,7 @@ pub(crate) use audit::Audit;
 pub(crate) use bill::Bill;
 pub(crate) use calendar::{Calendar, CalendarVerb, Drain, Nodes, Notice};
 pub(crate) use cluster::{Arena, Either, Kind, OfReach, Reach, Top, TopOf, World};
-pub(crate) use daemon::{Doctor, Up};
+pub(crate) use daemon::{Doctor, Up, api_flag};
 pub(crate) use defrag::Defrag;
 pub(crate) use endpoints::Endpoints;
 pub(crate) use health::{Hardware, Health, HealthAct, HealthReportOf};
@@ -46,6 +47,7 @@ pub(crate) use predict::{Predict, SIZES_MAX, Sizes, word};
 pub(crate) use scheduler::{ByDefault, Deciding, Scheduler, Used};
 pub(crate) use submit::{JobArgs, Run, Submit};
 pub(crate) use terminal::{Alloc, Exec};
+pub(crate) use token::{Dashboard, Life, Token};
 pub(crate) use topo::{Calibrate, Export, ExportTo, Import, Probe, Reading, Topo, Transport};
 pub(crate) use wait::Wait;
 
@@ -133,6 +135,11 @@ pub(crate) enum Verb {
     Nodes(Reach),
     /// Watch jobs, nodes and queues of this machine; or show how many GPUs nodes and jobs of a cluster have and hold.
     Top(TopOf),
+    /// Print the address of the dashboard, with a token that is yours.
+    Dashboard(Dashboard),
+    /// Make, list and revoke tokens with which programs ask the API in your name.
+    #[command(subcommand)]
+    Token(Token),
     /// Show, check, import and measure topologies.
     #[command(subcommand)]
     Topo(Topo),

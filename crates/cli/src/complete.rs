@@ -10,8 +10,8 @@ use clap::{Arg, ArgAction, Command, CommandFactory, ValueHint};
 use clap_complete::CompleteEnv;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::Shells;
+use phalanx_api::protocol::{Answer, JobFilter, TopologyView, Verb};
 use phalanx_local::client;
-use phalanx_local::protocol::{Answer, JobFilter, TopologyView, Verb};
 use phalanx_model::LevelName;
 use phalanx_sim::command::{Choice, Offer, offers};
 

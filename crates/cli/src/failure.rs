@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use phalanx_api::protocol::{ErrorCode, VERSION};
 use phalanx_local::client::ClientError;
-use phalanx_local::protocol::{ErrorCode, VERSION};
 use phalanx_spec::SpecError;
 use serde_json::{Value, json};
 
@@ -158,7 +158,7 @@ impl From<SpecError> for Failure {
 
 #[cfg(test)]
 mod tests {
-    use phalanx_local::protocol::ErrorView;
+    use phalanx_api::protocol::ErrorView;
 
     use super::*;
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use jiff::tz::TimeZone;
-use phalanx_local::protocol::VERSION;
+use phalanx_api::protocol::VERSION;
 use phalanx_model::Timestamp;
 use serde::Serialize;
 

@@ -16,7 +16,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use page::same;
 use phalanx_account::State;
-use phalanx_local::protocol::{
+use phalanx_api::protocol::{
     Answer, BillBy, BillLine, BillView, DefragView, EndpointsView, ErrorCode, ErrorView, JobRef, JobView,
     Verb,
 };
@@ -100,7 +100,18 @@ fn world(verb: &Verb) -> Vec<Answer> {
         Verb::Terminal { .. } | Verb::Exec { .. } => {
             vec![Answer::Error(ErrorView::new(ErrorCode::BadRequest, "job 7 has no terminal", ""))]
         }
-        Verb::Follow { .. } | Verb::Wait { .. } => Vec::new(),
+        Verb::NewToken(_) => vec![Answer::Token(views::new_token())],
+        Verb::Tokens => vec![Answer::Tokens(views::tokens())],
+        Verb::RevokeToken { name, .. } => done(&format!("token {name} is no longer valid")),
+        // Only HTTP clients ask so.
+        Verb::Whoami
+        | Verb::Overview
+        | Verb::Map
+        | Verb::Node { .. }
+        | Verb::Watch { .. }
+        | Verb::SubmitFile { .. }
+        | Verb::Follow { .. }
+        | Verb::Wait { .. } => Vec::new(),
     }
 }
 
@@ -150,6 +161,8 @@ fn every_answer_is_a_document() {
         ("submit", "Submitted", "submit -- x"),
         ("dry-run", "DryRun", "submit --dry-run -- x"),
         ("cordon", "Done", "cordon gpu-1"),
+        ("token", "Token", "token create ci"),
+        ("tokens", "TokenList", "token list"),
     ] {
         let Run { code, out, err } = fake.run(&format!("-o json {words}"));
         assert_eq!((code, err.as_str()), (0, ""), "{words}");
@@ -194,6 +207,31 @@ fn bill_of_days() -> BillView {
         lines: vec![line(idle, State::Idle, 600, 25_000_000), line(lost, State::LostToFailure, 1, 0)],
         is_cut: false,
     }
+}
+
+#[test]
+fn a_token_is_asked_for_with_what_it_may_and_for_how_long() {
+    let fake = Fake::start(world);
+    let Run { code, out, err } = fake.run("dashboard -o name");
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert_eq!(out, "http://127.0.0.1:7077/#token=phx_0123\n");
+    assert_eq!(fake.run("token create ci --for 30d --read-only -o name").out, "phx_0123\n");
+    assert_eq!(fake.run("token revoke ci --uid 1000").code, 0);
+    for wrong in ["token create ci --for 0s", "token create ci --for 400d", "dashboard --for soon"] {
+        assert_eq!(fake.run(wrong).code, 64, "{wrong}");
+    }
+    let asked: Vec<String> = fake.asked().iter().map(|verb| serde_json::to_string(verb).unwrap()).collect();
+    assert!(
+        asked[0].contains(r#""name":"dashboard-"#) && asked[0].contains(r#""for_ms":43200000"#),
+        "{asked:?}"
+    );
+    assert_eq!(
+        asked[1..],
+        [
+            r#"{"new_token":{"name":"ci","read_only":true,"for_ms":2592000000}}"#,
+            r#"{"revoke_token":{"name":"ci","uid":1000}}"#,
+        ]
+    );
 }
 
 #[test]
@@ -317,7 +355,7 @@ fn a_job_that_can_never_run_is_refused() {
         Verb::DryRun { .. } => {
             let rejected =
                 Rejection::LargerThanCluster { asked: 64, largest: 16, where_: "in main".to_owned() };
-            let view = phalanx_local::protocol::DryRunView { rejected: Some(rejected), ..views::dry_run() };
+            let view = phalanx_api::protocol::DryRunView { rejected: Some(rejected), ..views::dry_run() };
             vec![Answer::DryRun(view)]
         }
         other => world(other),
@@ -340,7 +378,7 @@ fn a_dry_run_on_a_machine_without_gpus_says_so() {
         Verb::DryRun { .. } => {
             let rejected =
                 Rejection::LargerThanCluster { asked: 1, largest: 0, where_: "in main".to_owned() };
-            let view = phalanx_local::protocol::DryRunView { rejected: Some(rejected), ..views::dry_run() };
+            let view = phalanx_api::protocol::DryRunView { rejected: Some(rejected), ..views::dry_run() };
             vec![Answer::DryRun(view)]
         }
         Verb::Nodes => {

@@ -6,7 +6,7 @@ mod fake;
 mod views;
 
 use fake::{Fake, Run};
-use phalanx_local::protocol::{Answer, JobFilter, JobRef, Verb};
+use phalanx_api::protocol::{Answer, JobFilter, JobRef, Verb};
 
 fn jobs_of(filter: impl Fn(&JobFilter) -> bool + Send + Sync + 'static) -> Fake {
     Fake::start(move |verb| match verb {

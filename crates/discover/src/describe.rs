@@ -3,21 +3,7 @@
 use std::fmt::Write as _;
 
 use phalanx_model::product::NIC_MB_PER_S;
-use phalanx_model::{LinkKind, Machine, Port};
-
-/// The word of a kind of link. `XGMI` is the one that `nvidia-smi` does not have.
-#[must_use]
-pub fn class(kind: LinkKind) -> String {
-    match kind {
-        LinkKind::Nvlink(count) => format!("NV{count}"),
-        LinkKind::Xgmi => "XGMI".into(),
-        LinkKind::PcieSwitch => "PIX".into(),
-        LinkKind::PcieBridges => "PXB".into(),
-        LinkKind::HostBridge => "PHB".into(),
-        LinkKind::Numa => "NODE".into(),
-        LinkKind::Socket => "SYS".into(),
-    }
-}
+use phalanx_model::{Machine, Port};
 
 const LEGEND: &str = "
 Legend:
@@ -51,7 +37,7 @@ pub fn topo_m(machine: &Machine) -> String {
     for (a, name) in &ports {
         text += name;
         for (b, _) in &ports {
-            let word = machine.link(*a, *b).map_or_else(|| "N/A".into(), class);
+            let word = machine.link(*a, *b).map_or_else(|| "N/A".into(), |kind| kind.to_string());
             let _ = if a == b { write!(text, "\t X ") } else { write!(text, "\t{word}") };
         }
         if let Port::Device(i) = a {

@@ -204,9 +204,9 @@ fn read_links(table: &mut Table, ports: &[Port], machine: &mut Machine) {
                 let what = format!(
                     "{} says {} to {}, whose own row says {}; the row of {} is kept",
                     name(j),
-                    crate::describe::class(l.kind),
+                    l.kind,
                     name(i),
-                    crate::describe::class(u.kind),
+                    u.kind,
                     name(if keeps_lower { j } else { i }),
                 );
                 table.gaps.push(Gap::new((l.line, l.column), what));

@@ -6,7 +6,7 @@ mod common;
 
 use common::{groups, root};
 use phalanx_discover::hwloc::{HwlocError, parse};
-use phalanx_discover::{describe, nccl, shape};
+use phalanx_discover::{nccl, shape};
 use phalanx_model::{LinkKind, Machine, Port};
 use proptest::prelude::*;
 
@@ -24,7 +24,7 @@ fn machine(text: &str) -> (Machine, Vec<String>) {
 
 fn told(machine: &Machine, a: Port, b: Port) -> String {
     let link = machine.links.iter().find(|l| (l.a, l.b) == (a, b));
-    link.map_or_else(|| "nothing".into(), |l| format!("{} {}", describe::class(l.kind), l.nominal_mb_per_s))
+    link.map_or_else(|| "nothing".into(), |l| format!("{} {}", l.kind, l.nominal_mb_per_s))
 }
 
 const fn gpu(index: u32) -> Port {

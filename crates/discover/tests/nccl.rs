@@ -7,7 +7,7 @@ mod common;
 use common::{groups, machines, root};
 use phalanx_discover::nccl::graph::{self, Pattern};
 use phalanx_discover::nccl::{NcclError, merge, topo, write};
-use phalanx_discover::{describe, shape};
+use phalanx_discover::shape;
 use phalanx_model::{Device, Link, LinkKind, Machine, Nic, Origin, Port};
 use proptest::prelude::*;
 
@@ -45,7 +45,7 @@ fn assert_pairs(machine: &Machine, pairs: &str, what: &str) {
         let (a, b) = (port(a).min(port(b)), port(a).max(port(b)));
         let link = machine.links.iter().find(|l| (l.a, l.b) == (a, b));
         let link = link.unwrap_or_else(|| panic!("{what}: there is no link {pair}"));
-        let found = format!("{} {}", describe::class(link.kind), link.nominal_mb_per_s);
+        let found = format!("{} {}", link.kind, link.nominal_mb_per_s);
         assert_eq!(found, words[1..].join(" "), "{what}: {pair}");
     }
 }

@@ -6,7 +6,7 @@ mod common;
 
 use common::{groups, root};
 use phalanx_discover::nccl::topo;
-use phalanx_discover::{describe, shape};
+use phalanx_discover::shape;
 use phalanx_model::{LinkKind, Machine, Port};
 
 struct Real {
@@ -170,5 +170,5 @@ fn told(machine: &Machine, pair: &str) -> String {
     };
     let (a, b) = ports.split_once('-').unwrap();
     let link = machine.links.iter().find(|l| (l.a, l.b) == (port(a), port(b))).unwrap();
-    format!("{ports} {} {}", describe::class(link.kind), link.nominal_mb_per_s)
+    format!("{ports} {} {}", link.kind, link.nominal_mb_per_s)
 }

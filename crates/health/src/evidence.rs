@@ -28,6 +28,7 @@ pub enum Evidence {
 
 /// Evidence as people read it. Equal evidence is counted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Seen {
     /// The last time.
     pub at: Timestamp,
@@ -54,6 +55,7 @@ pub(crate) fn clean(text: &str) -> String {
 
 /// Where a finding comes from. A device has one of each at most. If several ask for the same grade, the first is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
     Report,
@@ -90,6 +92,7 @@ impl Kind {
 
 /// Evidence that asks for a grade.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Finding {
     pub(crate) kind: Kind,
     pub(crate) wants: Grade,

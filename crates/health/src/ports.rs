@@ -19,6 +19,7 @@ const BYTES_PER_GBIT: u64 = 125_000_000;
 
 /// What is remembered of the ports of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub(crate) struct Ports {
     at: Option<Timestamp>,
@@ -26,6 +27,7 @@ pub(crate) struct Ports {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 struct Port {
     was_up: bool,

@@ -11,6 +11,7 @@ use crate::{Policy, Repair};
 
 /// A device, or a node itself, that is not ok or has evidence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Line {
     pub node: NodeName,
     /// `None`: the node itself.
@@ -38,6 +39,7 @@ pub struct Line {
 
 /// What happens next. `Display` gives it in words, with times in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Next {
     Nothing,

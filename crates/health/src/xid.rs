@@ -48,6 +48,7 @@ impl fmt::Display for Action {
 
 /// What brings a device back, from the cheapest to the dearest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Repair {
     /// Nothing: it comes back when it is free and quiet.

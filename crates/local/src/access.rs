@@ -6,9 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use phalanx_model::{Access, Class, Input, Job, Queue, QueueName, Settings};
 
 use crate::budgets::OfQueue;
-use crate::protocol::ErrorCode;
 use crate::reclaim::Rule;
 use crate::user::Names;
+use phalanx_api::protocol::ErrorCode;
 
 /// The queue of jobs that name none; it need not be configured.
 const DEFAULT_QUEUE: &str = "default";

@@ -9,8 +9,10 @@ use phalanx_model::{JobUpdate, NodeName};
 
 use crate::daemon::Daemon;
 use crate::history::AuditRow;
-use crate::protocol::{AuditView, ClosedBy, HealthFinding, HealthReport, JobRef, NodeView, Verb, hardware};
-use crate::server::Peer;
+use phalanx_api::Peer;
+use phalanx_api::protocol::{
+    AuditView, ClosedBy, HealthFinding, HealthReport, JobRef, NodeView, Verb, hardware,
+};
 
 /// Characters of a target or a detail that are kept: job names and commands are the client's.
 const KEPT_CHARS: usize = 200;
@@ -49,6 +51,13 @@ impl Act {
         let plain = String::new;
         match verb {
             Verb::Ping
+            | Verb::Whoami
+            | Verb::Overview
+            | Verb::Map
+            | Verb::Node { .. }
+            | Verb::Watch { .. }
+            | Verb::Tokens
+            | Verb::SubmitFile { .. }
             | Verb::Submit { .. }
             | Verb::DryRun { .. }
             | Verb::List { .. }
@@ -70,6 +79,15 @@ impl Act {
             | Verb::Health { .. }
             | Verb::Calendar
             | Verb::Snapshot => None,
+            Verb::NewToken(ask) => {
+                let reads = if ask.read_only { ", read only" } else { "" };
+                other(
+                    "token create",
+                    &format!("token {}", ask.name),
+                    format!("for {}{reads}", span(ask.for_ms)),
+                )
+            }
+            Verb::RevokeToken { name, .. } => other("token revoke", &format!("token {name}"), plain()),
             Verb::Terminal { job } => of_job("attach", job, plain()),
             Verb::Exec { job, ask } => of_job("exec", job, ask.argv.join(" ")),
             Verb::Cancel { job } => of_job("cancel", job, plain()),

@@ -15,7 +15,7 @@ use tracing::{info, warn};
 use crate::daemon::Daemon;
 use crate::history::HistoryError;
 use crate::notify::Notice;
-use crate::protocol::{BudgetView, EventView, QueueView};
+use phalanx_api::protocol::{BudgetView, EventView, QueueView};
 
 /// A hold of a budget begins with this, and no name of an account does.
 const HELD_BY: &str = "the budget of queue ";

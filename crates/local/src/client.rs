@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::protocol::{Answer, ErrorView, Request, VERSION, Verb};
+use phalanx_api::protocol::{Answer, ErrorView, Request, VERSION, Verb};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {

@@ -12,23 +12,28 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal};
 use phalanx_model::{Epoch, Job, JobId, Node};
-use phalanx_shell::{Config, Engine, Handle, Header, Journal, Pump, Recovered, VERSION, recover, retain};
+use phalanx_shell::{
+    Config, Engine, Handle, Header, Journal, JournalError, Pump, Recovered, VERSION, recover, retain,
+};
 use tracing::{info, warn};
 
 use crate::Paths;
 use crate::access::Policy;
 use crate::account::{self, Accounting};
+use crate::api::{self, Api};
 use crate::audit::Closed;
 use crate::budgets::{self, Budgets};
 use crate::checkpoints;
 use crate::clock::Clock;
 use crate::cluster::{self, Cluster};
 use crate::dcgm;
+use crate::feed::Feed;
 use crate::hands::Hands;
 use crate::health::{self, Health};
 use crate::history::HistoryError;
@@ -58,7 +63,7 @@ use known::{
     unfinished,
 };
 
-pub use options::{UpError, UpOptions};
+pub use options::{ApiAt, UpError, UpOptions};
 
 /// Journal segments kept for replay, the current one included.
 const SEGMENTS_KEPT: usize = 8;
@@ -98,6 +103,8 @@ pub(crate) struct Daemon {
     pub(crate) budgets: Budgets,
     pub(crate) preflight: Arc<Preflight>,
     pub(crate) notifier: Notifier,
+    pub(crate) feed: Feed,
+    pub(crate) api: Api,
     pub(crate) is_root: bool,
     next_job: AtomicU64,
 }
@@ -163,12 +170,10 @@ impl Daemon {
 /// When it cannot start: another runs, the cluster file is wrong, the state cannot be read or written.
 pub fn up(options: &UpOptions) -> Result<(), UpError> {
     let paths = &options.paths;
-    let _lock = take_state(paths)?;
-    raise_file_limit();
-    let stop_signals = block_stop_signals();
-
+    let (_lock, stop_signals) = prepare(paths)?;
     options.isolation.make_room().map_err(UpError::Cgroup)?;
     let metrics = Metrics::open(options.metrics)?;
+    let api = Api::open(paths, options.api)?;
     let mut cluster = load_cluster(options)?;
     let given = options.queues.as_deref().map(queues::read).transpose()?;
     let limits = Limits::settle(paths, &options.limits)?;
@@ -188,12 +193,12 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     let health = Health::open(paths, &cluster, known_nodes.iter(), clock.now())?;
     let facts = compose(&cluster, given, &recovered, members, health.facts());
 
-    let header = Header::new(VERSION, epoch, clock.now());
-    let journal = Journal::create_allocating(&paths.journal(), header, Some(allocate))?;
+    let journal = begin_journal(paths, epoch, &clock)?;
     let pending = pending_bytes(&recovered);
     let account = accounting(&mut cluster, &recorder)?;
     let exe = shim_exe(options)?;
     let notifier = notifier(options, exe.clone(), limits);
+    let feed = Feed::new(epoch.0);
     let world = |_: Handle| LocalWorld {
         paths: paths.clone(),
         map: cluster.map.clone(),
@@ -206,6 +211,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         clock: clock.clone(),
         counts: metrics.counts.clone(),
         account: account.clone(),
+        feed: feed.clone(),
     };
     let time = clock.clone();
     let (mut pump, engine) = Pump::new(Engine::new(epoch, config), journal, move || time.now(), world);
@@ -256,15 +262,15 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         budgets: Budgets::default(),
         preflight: Arc::clone(&preflight),
         notifier,
+        feed,
+        api,
         is_root: nix::unistd::geteuid().is_root(),
     });
     preflight.serve(Arc::downgrade(&daemon));
     let pumping = threads::vital("pump", move || pump.run()).map_err(no_thread)?;
     stop_on(stop_signals, engine).map_err(no_thread)?;
     open(&daemon, options, metrics)?;
-    let pumped = pumping.join().unwrap_or_default(); // It takes the process along if it panics.
-    close(&daemon);
-    info!(steps = pumped.steps, "stopped; jobs go on");
+    close(&daemon, pumping);
     Ok(())
 }
 
@@ -274,12 +280,14 @@ fn accounting(cluster: &mut Cluster, recorder: &Recorder) -> Result<Accounting, 
 }
 
 /// Writes down the rest, once the engine is gone.
-fn close(daemon: &Daemon) {
+fn close(daemon: &Daemon, pumping: JoinHandle<phalanx_shell::Metrics>) {
+    let pumped = pumping.join().unwrap_or_default(); // It takes the process along if it panics.
     let _ = fs::remove_file(daemon.paths.socket());
     account::close(daemon);
     daemon.used.write_down(daemon);
     daemon.recorder.finish();
     daemon.clock.keep(&daemon.paths);
+    info!(steps = pumped.steps, "stopped; jobs go on");
 }
 
 /// A number that no job ever had.
@@ -304,7 +312,8 @@ fn watch(daemon: &Arc<Daemon>, options: &UpOptions, metrics: Metrics) -> io::Res
         start(daemon)?;
     }
     health::start(daemon, options)?;
-    metrics.serve(daemon)
+    metrics.serve(daemon)?;
+    api::start(daemon)
 }
 
 /// What the journal knows of nodes and their configuration does not say. Returns these nodes.
@@ -393,6 +402,18 @@ fn loss_of(paths: &Paths, recovered: &Recovered, recorder: &Recorder) -> Option<
         }
         _ => None,
     }
+}
+
+fn begin_journal(paths: &Paths, epoch: Epoch, clock: &Clock) -> Result<Journal, JournalError> {
+    let header = Header::new(VERSION, epoch, clock.now());
+    Journal::create_allocating(&paths.journal(), header, Some(allocate))
+}
+
+/// Before there is any thread.
+fn prepare(paths: &Paths) -> Result<(File, SigSet), UpError> {
+    let lock = take_state(paths)?;
+    raise_file_limit();
+    Ok((lock, block_stop_signals()))
 }
 
 /// Makes the state folder and takes it for this daemon.

@@ -11,7 +11,7 @@ use crate::Paths;
 use crate::client;
 use crate::daemon::{UpError, lock};
 use crate::losses;
-use crate::protocol::{Answer, NodesView, Verb};
+use phalanx_api::protocol::{Answer, NodesView, Verb};
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,10 +9,10 @@ use phalanx_shell::Engine;
 
 use crate::clock::written_at;
 use crate::daemon::Daemon;
-use crate::protocol::{Answer, EndpointState, EndpointView, EndpointsView, ErrorCode, JobRef};
 use crate::rank_file::{last_line, tail, unread, words};
-use crate::server::Peer;
 use crate::verbs::{self, Failure, refuse};
+use phalanx_api::Peer;
+use phalanx_api::protocol::{Answer, EndpointState, EndpointView, EndpointsView, ErrorCode, JobRef};
 
 /// The file of a replica, in the folder of its attempt.
 pub(crate) const FILE: &str = "endpoint";

@@ -407,7 +407,7 @@ impl Attempt<'_> {
             })
             .collect();
         serde_json::json!({
-            "version": crate::protocol::VERSION,
+            "version": phalanx_api::protocol::VERSION,
             "job": self.job.id,
             "attempt": self.number,
             "narrowest_level": self.placement.level,

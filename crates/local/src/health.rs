@@ -25,8 +25,8 @@ use crate::Paths;
 use crate::cluster::Cluster;
 use crate::daemon::Daemon;
 use crate::losses;
-use crate::protocol::{HeldView, PortView, PressureView, SampleView};
 use crate::views;
+use phalanx_api::protocol::{HeldView, PortView, PressureView, SampleView};
 
 pub(crate) use watch::start;
 

@@ -7,6 +7,7 @@
 
 mod access;
 mod account;
+mod api;
 mod audit;
 mod budgets;
 mod checkpoints;
@@ -19,6 +20,7 @@ mod dcgm;
 pub mod doctor;
 mod endpoints;
 mod env;
+mod feed;
 mod hands;
 mod health;
 pub mod history;
@@ -34,7 +36,6 @@ mod paths;
 pub mod preflight;
 mod preview;
 mod progress;
-pub mod protocol;
 pub mod queues;
 mod rank_file;
 mod reclaim;

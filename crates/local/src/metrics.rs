@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use phalanx_model::{Admin, Change, DeviceMask, StopCause};
+use phalanx_model::{Change, StopCause};
 use phalanx_shell::{Engine, http};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -19,7 +19,6 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::daemon::{Daemon, UpError};
-use crate::orphans::UnknownUse;
 use crate::threads;
 use crate::views;
 use telemetry::Telemetry;
@@ -107,71 +106,19 @@ struct Levels {
     telemetry: Telemetry,
 }
 
-/// Devices by what they are, each in one state, and nodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Devices {
-    nodes_open: u32,
-    nodes_cordoned: u32,
-    nodes_draining: u32,
-    /// Closed by their health.
-    nodes_broken: u32,
-    free: u32,
-    held: u32,
-    /// Free on nodes that take no new work.
-    closed: u32,
-    /// Closed by their health, or by that of their node, and not in use.
-    broken: u32,
-    /// In use by others than jobs of this daemon.
-    foreign: u32,
-    /// Held by ranks that nobody knows of.
-    unknown: u32,
-}
-
-impl Devices {
-    fn of(engine: &Engine, unknown: &UnknownUse) -> Self {
-        let mut sum = Self::default();
-        let held = views::held(engine);
-        for node in engine.nodes() {
-            let all = node.machine.device_mask();
-            let strays = unknown.held(&node.name).and(node.foreign);
-            let free = engine.free(&node.name).unwrap_or_default().devices;
-            let idle = match (node.health.is_open(), node.admin) {
-                (false, _) => &mut sum.broken,
-                (true, Admin::Open) => &mut sum.free,
-                (true, Admin::Cordoned | Admin::Draining) => &mut sum.closed,
-            };
-            *idle += free.count();
-            let held = held.get(&node.name).into_iter().flatten();
-            let held = held.fold(DeviceMask::EMPTY, |all, of| all.union(of.devices));
-            let broken = node.health.closed_devices().minus(node.foreign).minus(held);
-            sum.broken += broken.count();
-            sum.unknown += strays.count();
-            sum.foreign += node.foreign.minus(strays).count();
-            sum.held += all.minus(node.foreign).minus(free).minus(broken).count();
-            match (node.health.is_open(), node.admin) {
-                (false, _) => sum.nodes_broken += 1,
-                (true, Admin::Open) => sum.nodes_open += 1,
-                (true, Admin::Cordoned) => sum.nodes_cordoned += 1,
-                (true, Admin::Draining) => sum.nodes_draining += 1,
-            }
-        }
-        sum
-    }
-}
-
 impl Levels {
     /// Counts everything anew; nothing if the engine answers no more.
     fn refresh(&self, daemon: &Arc<Daemon>) -> Option<()> {
         let shared = Arc::clone(daemon);
-        let look = move |engine: &Engine| (Devices::of(engine, &shared.unknown), views::queues(engine));
-        let (devices, queues) = daemon.engine.look(look).ok()?;
+        let look = move |engine: &Engine| (views::counts(engine, &shared.unknown), views::queues(engine));
+        let ((nodes, devices), queues) = daemon.engine.look(look).ok()?;
         let state = |family: &Family<OfState, Gauge>, state, number: u32| {
             family.get_or_create(&OfState { state }).set(number.into());
         };
-        state(&self.nodes, "open", devices.nodes_open);
-        state(&self.nodes, "cordoned", devices.nodes_cordoned);
-        state(&self.nodes, "draining", devices.nodes_draining);
-        state(&self.nodes, "broken", devices.nodes_broken);
+        state(&self.nodes, "open", nodes.open);
+        state(&self.nodes, "cordoned", nodes.cordoned);
+        state(&self.nodes, "draining", nodes.draining);
+        state(&self.nodes, "broken", nodes.broken);
         state(&self.devices, "free", devices.free);
         state(&self.devices, "held", devices.held);
         state(&self.devices, "closed", devices.closed);
@@ -284,8 +231,9 @@ fn serve(listener: TcpListener, daemon: &Arc<Daemon>, counts: &Counts) -> io::Re
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     tracing::info!(address = %at, "serves /metrics");
     threads::vital("metrics", move || {
-        let served = runtime
-            .block_on(async { http::serve(tokio::net::TcpListener::from_std(listener)?, routes).await });
+        let served = runtime.block_on(async {
+            http::serve(tokio::net::TcpListener::from_std(listener)?, routes, http::METRICS).await
+        });
         if let Err(error) = served {
             tracing::warn!(%error, "metrics are no longer served");
         }

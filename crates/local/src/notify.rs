@@ -177,7 +177,7 @@ impl Means {
 
     fn webhook(&self, notice: &Notice) -> Result<Confined, String> {
         let body = serde_json::json!({
-            "version": crate::protocol::VERSION,
+            "version": phalanx_api::protocol::VERSION,
             "job": notice.job,
             "name": notice.name,
             "owner": notice.owner.name,

@@ -20,8 +20,8 @@ use crate::clock::{Clock, written_at};
 use crate::cluster::Cluster;
 use crate::daemon::Daemon;
 use crate::logs::numbered;
-use crate::protocol::{GangView, JobRef, JobView};
 use crate::record::Recorder;
+use phalanx_api::protocol::{GangView, JobRef, JobView};
 
 /// How often ranks of unknown jobs are looked at.
 const LOOK: Duration = Duration::from_secs(1);

@@ -70,6 +70,18 @@ impl Paths {
         self.root.join("daemon.log")
     }
 
+    /// Digests of the tokens of users.
+    #[must_use]
+    pub fn tokens(&self) -> PathBuf {
+        self.root.join("tokens.json")
+    }
+
+    /// The address at which the API is served, once somebody asked for it.
+    #[must_use]
+    pub fn api(&self) -> PathBuf {
+        self.root.join("api")
+    }
+
     /// The limits that an operator set.
     #[must_use]
     pub fn limits(&self) -> PathBuf {

@@ -24,9 +24,9 @@ use phalanx_shell::Engine;
 use crate::clock::written_at;
 use crate::daemon::Daemon;
 use crate::history::Had;
-use crate::protocol::{CheckpointView, EventView, JobView, ProgressView};
 use crate::rank_file::tail;
 use crate::used::Reported;
+use phalanx_api::protocol::{CheckpointView, EventView, JobView, ProgressView};
 
 pub(crate) use interval::NodeLosses;
 use line::Line;

@@ -16,8 +16,8 @@ use phalanx_shell::{Engine, PumpError};
 use tracing::{info, warn};
 
 use crate::daemon::Daemon;
-use crate::protocol::EventView;
 use crate::usage::Idle;
+use phalanx_api::protocol::EventView;
 
 /// Idle jobs that are considered in one look: each costs two questions to the engine.
 const DUE_MAX: usize = 16;

@@ -19,11 +19,11 @@ use crate::history::{
     MemberRow, Retention, Row, UsedRow,
 };
 use crate::losses;
-use crate::protocol::{
+use crate::threads;
+use phalanx_api::protocol::{
     AdviseAsk, AuditFilter, AuditView, BillAsk, BillView, EventView, GangView, HistoryView, JobFilter,
     JobRef, JobView,
 };
-use crate::threads;
 
 /// Rows written in one transaction at most.
 const BATCH_MAX: usize = 4_096;
@@ -233,7 +233,7 @@ impl Recorder {
 
     /// Finished jobs, newest first.
     pub(crate) fn finished(&self, filter: &JobFilter, limit: u32) -> Result<Vec<JobView>, String> {
-        let JobFilter { uid, user, queue, name, states } = filter.clone();
+        let JobFilter { uid, user, queue, name, states, before } = filter.clone();
         let filter = Filter {
             owner_uid: uid,
             owner: user,
@@ -241,6 +241,7 @@ impl Recorder {
             like: name,
             states,
             finished: true,
+            below: before,
             limit,
             ..Filter::default()
         };

@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use phalanx_api::{Peer, Reply};
 use phalanx_model::Owner;
 
 use crate::daemon::Daemon;
-use crate::protocol::{Answer, ErrorCode, ErrorView, REQUEST_BYTES_MAX, Request, VERSION};
 use crate::threads;
 use crate::user;
 use crate::verbs;
+use phalanx_api::protocol::{Answer, ErrorCode, ErrorView, REQUEST_BYTES_MAX, Request, VERSION};
 
 /// Connections of one user served at once; one more is told to come back.
 const CONNECTIONS_PER_USER: usize = 64;
@@ -26,33 +27,22 @@ const VERSION_SHOWN: usize = 40;
 /// How long a client may take to send its request, or to take an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Who is on the other end.
-#[derive(Clone, Debug)]
-pub(crate) struct Peer {
-    pub(crate) owner: Owner,
-    /// Root, or the user that the daemon runs as.
-    pub(crate) is_operator: bool,
-    /// The name service knows the owner, or knows of none; else the number is the name.
-    pub(crate) is_known: bool,
-}
-
-/// Where answers go; a client that is gone ends the work for it.
-pub(crate) struct Reply {
+/// Answers as lines of JSON.
+struct Lines {
     out: BufWriter<UnixStream>,
 }
 
-impl Reply {
-    pub(crate) fn send(&mut self, answer: &Answer) -> io::Result<()> {
+impl Reply for Lines {
+    fn send(&mut self, answer: &Answer) -> io::Result<()> {
         serde_json::to_writer(&mut self.out, answer)?;
         self.out.write_all(b"\n")
     }
 
-    pub(crate) fn flush(&mut self) -> io::Result<()> {
+    fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
 
-    /// Whether the client hung up while nothing was to be sent.
-    pub(crate) fn is_gone(&self) -> bool {
+    fn is_gone(&self) -> bool {
         let stream = self.out.get_ref();
         let mut byte = [0];
         if stream.set_nonblocking(true).is_err() {
@@ -159,7 +149,7 @@ impl Drop for Place {
 }
 
 fn refuse(stream: UnixStream) {
-    let mut reply = Reply { out: BufWriter::new(stream) };
+    let mut reply = Lines { out: BufWriter::new(stream) };
     let busy = ErrorView::new(ErrorCode::Unavailable, "too many connections", "try again in a moment");
     // Without waiting: a client that does not read must not hold up the others.
     let quick = reply.out.get_ref().set_write_timeout(Some(Duration::from_millis(100)));
@@ -169,7 +159,7 @@ fn refuse(stream: UnixStream) {
 /// The place is held until the answer is sent.
 fn converse(stream: UnixStream, peer: &Peer, daemon: &Arc<Daemon>, mut place: Place) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
-    let mut reply = Reply { out: BufWriter::new(stream.try_clone()?) };
+    let mut reply = Lines { out: BufWriter::new(stream.try_clone()?) };
     let request = match read_request(stream, &mut place) {
         Ok(request) => request,
         Err(why) => {
@@ -189,14 +179,19 @@ fn converse(stream: UnixStream, peer: &Peer, daemon: &Arc<Daemon>, mut place: Pl
 }
 
 fn peer_of(stream: &UnixStream) -> io::Result<Peer> {
-    let peer = getsockopt(stream, PeerCredentials)?;
-    let is_operator = peer.uid() == 0 || peer.uid() == nix::unistd::geteuid().as_raw();
-    let owner = Owner { uid: peer.uid(), gid: peer.gid(), name: peer.uid().to_string() };
-    Ok(Peer { owner, is_operator, is_known: false })
+    let credentials = getsockopt(stream, PeerCredentials)?;
+    Ok(peer(credentials.uid(), credentials.gid()))
+}
+
+/// A user by number.
+pub(crate) fn peer(uid: u32, gid: u32) -> Peer {
+    let is_operator = uid == 0 || uid == nix::unistd::geteuid().as_raw();
+    let owner = Owner { uid, gid, name: uid.to_string() };
+    Peer { owner, is_operator, is_known: false, is_reader: false }
 }
 
 /// With the name of the peer. Waits for the name service: to be called on the thread of the connection alone.
-fn named(peer: Peer) -> Peer {
+pub(crate) fn named(peer: Peer) -> Peer {
     match user::account(peer.owner.uid, peer.owner.gid) {
         Ok(account) => Peer { owner: Owner { name: account.name, ..peer.owner }, is_known: true, ..peer },
         Err(_) => peer,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use phalanx_model::show::span;
 use phalanx_model::{Gang, GangId, GangRecord, Job, Needs, Node, NodeName, Phase, Placement, Timestamp};
 
-use crate::protocol::{EventView, SpotView};
+use phalanx_api::protocol::{EventView, SpotView};
 
 /// The word of the event that says what one attempt of a gang saved.
 const WHAT: &str = "spot";

@@ -9,7 +9,7 @@ use phalanx_node::terminal::{Ask, Life, Surface};
 
 use crate::env::launcher;
 use crate::launch;
-use crate::protocol::{ExecAsk, TerminalView};
+use phalanx_api::protocol::{ExecAsk, TerminalView};
 
 /// The name of the socket of a rank's own terminal.
 pub const RANK: &str = "rank";

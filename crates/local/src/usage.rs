@@ -12,8 +12,8 @@ use phalanx_model::{DeviceMask, GangId, GangRecord, IdleThen, NodeName, Phase, T
 use phalanx_shell::Engine;
 
 use crate::daemon::Daemon;
-use crate::protocol::{EventView, JobView, UsageView};
 use crate::reclaim;
+use phalanx_api::protocol::{EventView, JobView, UsageView};
 
 /// A GPU is busy above this: kernels ran in more than so much of the last sampling period of the driver. What a process
 /// does that only keeps its memory is 0 %.
@@ -240,6 +240,15 @@ impl Usage {
                 idle_since: used.is_idle.then_some(used.busy_at),
             });
         }
+    }
+
+    /// How busy the GPUs of all gangs are whose use is known, on average. `None` if that is known of none.
+    pub(crate) fn busy_percent(&self) -> Option<u32> {
+        let gangs = self.gangs();
+        let sum = |of: fn(&Used) -> u32| gangs.values().map(|used| u64::from(of(used))).sum::<u64>();
+        let devices = sum(|used| used.devices.count());
+        let busy = sum(|used| used.busy_percent.saturating_mul(used.devices.count()));
+        busy.checked_div(devices).and_then(|percent| u32::try_from(percent).ok())
     }
 
     /// GPUs of idle gangs.

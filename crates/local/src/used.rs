@@ -10,8 +10,8 @@ use phalanx_shell::Engine;
 
 use crate::daemon::Daemon;
 use crate::history::{Amounts, Had, UsedRow};
-use crate::protocol::ProgressView;
 use crate::usage::Holds;
+use phalanx_api::protocol::ProgressView;
 
 /// How often rows go to the history.
 const WRITE_EVERY_MS: u64 = 60_000;

@@ -5,14 +5,17 @@ mod again;
 mod bill;
 mod calendar;
 mod defrag;
+mod file;
 mod health;
 mod nodes;
+mod overview;
 mod queues;
 mod tasks;
 pub(crate) mod tell;
 mod terminal;
 mod turn;
 mod wait;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,18 +25,19 @@ use std::time::Duration;
 use phalanx_model::{Change, Gang, Input, Job, JobId, SecretSource, Snapshot, Turn};
 use phalanx_shell::{Engine, PumpError};
 
+use crate::api;
 use crate::audit::{self, Act};
 use crate::daemon::Daemon;
 use crate::endpoints::endpoints;
 use crate::launch;
 use crate::logs::{self, Buffer, Follower};
-use crate::protocol::{
-    Answer, ErrorCode, ErrorView, EventView, JobFilter, JobRef, JobView, LogAsk, Verb, WhyView,
-};
-use crate::server::{Peer, Reply};
 use crate::spot;
 use crate::unfit::unfit;
 use crate::views;
+use phalanx_api::protocol::{
+    Answer, ErrorCode, ErrorView, EventView, JobFilter, JobRef, JobView, LogAsk, UserView, Verb, WhyView,
+};
+use phalanx_api::{Peer, Reply};
 
 /// Jobs of a list that are looked at in one go: the thread that is asked decides in between.
 const LIST_PART: usize = 200;
@@ -77,7 +81,7 @@ pub(crate) fn answer(
     daemon: &Arc<Daemon>,
     peer: &Peer,
     verb: Verb,
-    reply: &mut Reply,
+    reply: &mut dyn Reply,
 ) -> Result<(), Failure> {
     let act = Act::of(&verb);
     let ended = carry_out(daemon, peer, verb, reply);
@@ -91,22 +95,29 @@ pub(crate) fn answer(
     ended
 }
 
-fn carry_out(daemon: &Arc<Daemon>, peer: &Peer, verb: Verb, reply: &mut Reply) -> Result<(), Failure> {
+fn carry_out(daemon: &Arc<Daemon>, peer: &Peer, verb: Verb, reply: &mut dyn Reply) -> Result<(), Failure> {
     let one = match verb {
         Verb::Ping => Answer::Pong {
             version: phalanx_shell::VERSION.to_owned(),
             pid: std::process::id(),
             epoch: daemon.epoch,
         },
+        Verb::Whoami => Answer::User(UserView {
+            user: peer.owner.name.clone(),
+            uid: peer.owner.uid,
+            role: peer.role(),
+            now: daemon.clock.now(),
+        }),
+        Verb::Overview => overview::overview(daemon)?,
+        Verb::Map => overview::map(daemon)?,
+        Verb::Node { node } => overview::node(daemon, &node)?,
+        Verb::Watch { after } => return watch::watch(daemon, after, reply),
+        Verb::NewToken(ask) => api::new_token(daemon, peer, &ask)?,
+        Verb::Tokens => api::tokens(daemon, peer),
+        Verb::RevokeToken { name, uid } => api::revoke(daemon, peer, &name, uid)?,
+        Verb::SubmitFile { text, key, dry_run } => file::submit(daemon, peer, &text, key, dry_run)?,
         Verb::Submit { job, secrets } => submit(daemon, peer, *job, &secrets)?,
-        Verb::DryRun { job } => {
-            known(peer)?;
-            let mut job = owned(daemon, peer, *job, 0);
-            check_job(&job)?;
-            check_access(daemon, peer, &mut job)?;
-            let map = daemon.map.clone();
-            Answer::DryRun(daemon.engine.look(move |e| views::dry_run(e, &map, &job))?)
-        }
+        Verb::DryRun { job } => dry_run(daemon, peer, *job)?,
         Verb::List { finished, filter, limit } => {
             Answer::Jobs(list(daemon, finished, &filter, limit.min(LIST_MAX))?)
         }
@@ -168,7 +179,7 @@ fn carry_out(daemon: &Arc<Daemon>, peer: &Peer, verb: Verb, reply: &mut Reply) -
     Ok(())
 }
 
-fn operator(peer: &Peer) -> Result<(), Failure> {
+pub(crate) fn operator(peer: &Peer) -> Result<(), Failure> {
     if peer.is_operator {
         return Ok(());
     }
@@ -194,6 +205,15 @@ fn owned(daemon: &Daemon, peer: &Peer, job: Job, id: u64) -> Job {
     let held_by = job.turn.held_by.as_ref().map(|_| peer.owner.name.clone());
     let turn = Turn { held_by, boost: None, ..job.turn };
     Job { id, owner: peer.owner.clone(), submitted_at: daemon.clock.now(), turn, ..job }
+}
+
+fn dry_run(daemon: &Daemon, peer: &Peer, job: Job) -> Result<Answer, Failure> {
+    known(peer)?;
+    let mut job = owned(daemon, peer, job, 0);
+    check_job(&job)?;
+    check_access(daemon, peer, &mut job)?;
+    let (map, now) = (daemon.map.clone(), daemon.clock.now());
+    Ok(Answer::DryRun(daemon.engine.look(move |e| views::dry_run(e, &map, &job, now))?))
 }
 
 fn submit(
@@ -422,8 +442,13 @@ fn own(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<JobView, Failure
 fn why(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<Answer, Failure> {
     let job = get(daemon, peer, wanted)?;
     let (id, tasks) = (job.id, wanted.tasks().cloned());
-    let reports = daemon.engine.look(move |e| views::reports(e, id, tasks.as_ref()))?;
-    Ok(Answer::Why(WhyView { job, reports, now: daemon.clock.now() }))
+    let now = daemon.clock.now();
+    let (reports, sentences) = daemon.engine.look(move |e| {
+        let reports = views::reports(e, id, tasks.as_ref());
+        let sentences = views::why_sentences(e, now, &reports);
+        (reports, sentences)
+    })?;
+    Ok(Answer::Why(WhyView { job, reports, now, sentences }))
 }
 
 fn cancel(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<Answer, Failure> {
@@ -474,7 +499,7 @@ fn stream_logs(
     peer: &Peer,
     wanted: &JobRef,
     what: &LogAsk,
-    reply: &mut Reply,
+    reply: &mut dyn Reply,
 ) -> Result<(), Failure> {
     let view = own(daemon, peer, wanted)?;
     let (id, numbers) = (view.id, view.array.map(|array| array.numbers));
@@ -532,7 +557,12 @@ fn has_ended(engine: &Engine, id: JobId) -> bool {
 }
 
 /// Events as they come, then the job as it ended.
-fn follow_job(daemon: &Arc<Daemon>, peer: &Peer, wanted: &JobRef, reply: &mut Reply) -> Result<(), Failure> {
+fn follow_job(
+    daemon: &Arc<Daemon>,
+    peer: &Peer,
+    wanted: &JobRef,
+    reply: &mut dyn Reply,
+) -> Result<(), Failure> {
     let id = get(daemon, peer, wanted)?.id;
     let mut told = 0;
     loop {

@@ -2,25 +2,31 @@
 
 mod array;
 mod calendar;
+mod counts;
 mod first_fit;
+mod map;
 mod queues;
 mod service;
+mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
     CostTable, Ending, Gang, GangId, GangRecord, Job, JobId, Levels, MemberState, Node, NodeName, Pattern,
-    Phase, Placement, Question, Reason, Report, Role, Spare, Tasks, Traffic,
+    Phase, Placement, Question, Reason, Report, Role, Spare, Tasks, Timestamp, Traffic,
 };
 use phalanx_shell::{Engine, cost, sentences};
 
 use crate::orphans::UnknownUse;
-use crate::protocol::{
+pub(crate) use calendar::calendar;
+pub(crate) use counts::{counts, job_counts, waiting};
+pub(crate) use map::map;
+use phalanx_api::protocol::{
     DryRunView, ElasticView, GangView, HeldView, JobFilter, JobView, MemberView, NodeView, PredictedView,
     RoleView, ServiceView, TopologyView,
 };
-pub(crate) use calendar::calendar;
 pub(crate) use queues::{queue, queues};
+pub(crate) use told::why as why_sentences;
 
 /// The message that stands in where a job does not say what its ranks send: 1 GiB, all-reduced.
 const STANDARD: Traffic = Traffic { pattern: Pattern::AllReduce, bytes: 1 << 30, compute_ns: 0 };
@@ -310,6 +316,7 @@ fn role(role: &Role) -> RoleView {
 pub(crate) fn newest(engine: &Engine, limit: usize, finished: bool, filter: &JobFilter) -> Vec<JobId> {
     let is_wanted = |job: &Job| {
         (finished || engine.ending(job.id).is_none())
+            && filter.before.is_none_or(|before| job.id < before)
             && filter.uid.is_none_or(|uid| job.owner.uid == uid)
             && filter.user.as_ref().is_none_or(|user| job.owner.name == *user)
             && filter.queue.as_ref().is_none_or(|queue| job.queue == *queue)
@@ -357,7 +364,7 @@ pub(crate) fn reports(engine: &Engine, id: JobId, tasks: Option<&Tasks>) -> Vec<
     told.filter_map(|gang| engine.explain(gang)).collect()
 }
 
-pub(crate) fn dry_run(engine: &Engine, map: &Map, job: &Job) -> DryRunView {
+pub(crate) fn dry_run(engine: &Engine, map: &Map, job: &Job, now: Timestamp) -> DryRunView {
     let nodes: Vec<&Node> = engine.nodes().collect();
     let (rejected, reports) = match engine.what_if(&Question::Submitted(Box::new(job.clone()))) {
         phalanx_model::Answer::WouldBe(reports) => (None, reports),
@@ -371,7 +378,8 @@ pub(crate) fn dry_run(engine: &Engine, map: &Map, job: &Job) -> DryRunView {
     };
     let predicted = reports.iter().map(predicted).collect();
     let first_fit = reports.iter().map(|r| first_fit::first_fit(engine, map, &nodes, gang_of(r)?)).collect();
-    DryRunView { rejected, reports, predicted, first_fit, levels: map.levels.clone() }
+    let sentences = told::dry_run(engine, now, rejected.as_ref(), &reports);
+    DryRunView { rejected, reports, predicted, first_fit, levels: map.levels.clone(), sentences }
 }
 
 /// A warning where spare nodes are to be kept at a level that there is not.

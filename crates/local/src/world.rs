@@ -16,17 +16,18 @@ use phalanx_shell::{Engine, World, sentences};
 use crate::Paths;
 use crate::account::Accounting;
 use crate::clock::Clock;
+use crate::feed::Feed;
 use crate::hands::Task;
 use crate::launch::{self, Start};
 use crate::limits::PendingBytes;
 use crate::losses;
 use crate::metrics::Counts;
 use crate::notify::{Notice, Notifier};
-use crate::protocol::EventView;
 use crate::record::Recorder;
 use crate::spot::Meter;
 use crate::user::Account;
 use crate::views::{self, Map};
+use phalanx_api::protocol::EventView;
 
 /// A shim waits this much longer at the gate than the engine: the engine's word names the rank that is late.
 const GATE_SLACK_MS: u64 = 10_000;
@@ -44,6 +45,7 @@ pub(crate) struct LocalWorld {
     pub(crate) clock: Clock,
     pub(crate) counts: Counts,
     pub(crate) account: Accounting,
+    pub(crate) feed: Feed,
 }
 
 impl World for LocalWorld {
@@ -87,6 +89,7 @@ impl World for LocalWorld {
 
     fn changed(&mut self, now: Timestamp, facts: &[Input], changes: &[Change], engine: &Engine) {
         self.account.stepped(now, facts, changes, engine);
+        self.feed.stepped(now, facts, changes);
         // A job of many gangs changes in many ways in one step, and is written down once.
         let mut touched: BTreeSet<JobId> = BTreeSet::new();
         let mut gangs: BTreeSet<GangId> = BTreeSet::new();

@@ -13,6 +13,7 @@ pub const TASK_RANGES_MAX: usize = 10_000;
 
 /// Tasks that run independently.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Array {
     /// The numbers of the tasks. Empty: they count from 0, one for each gang of the job.
     #[serde(default, skip_serializing_if = "Tasks::is_empty")]
@@ -24,6 +25,7 @@ pub struct Array {
 
 /// Different numbers of tasks in ascending order, as text `0-99999` or `1-10:3,15`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub struct Tasks(Vec<Range>);
 
@@ -39,6 +41,7 @@ struct Range {
 
 /// The gangs of a job by phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Progress {
     pub pending: u32,
     pub starting: u32,

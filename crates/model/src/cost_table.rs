@@ -8,6 +8,7 @@ use crate::{DeviceMask, DomainName, LevelName, NodeName, ShapeName};
 
 /// Costs of every hardware shape and every level. Megabytes are 10^6 bytes, one way.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CostTable {
     pub shapes: BTreeMap<ShapeName, ShapeCost>,
     /// The cost of crossing a domain of this level: the uplink of one domain.
@@ -25,6 +26,7 @@ pub struct CostTable {
 
 /// How nodes talk through their NICs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
     /// RDMA over `InfiniBand`.
@@ -44,6 +46,7 @@ pub enum Transport {
 /// How long the collective library takes by itself, and which share of a link it reaches. The default is
 /// `constants.toml` of `phalanx-cost`; a site that is calibrated has its own numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct CollectiveCost {
     /// One call of a ring, before any byte is sent, in picoseconds: nanoseconds are too coarse for a hop.
@@ -81,6 +84,7 @@ impl CollectiveCost {
 
 /// The uplink of one domain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DomainCost {
     /// Outermost first; a node's path ends with its own name.
     pub path: Vec<DomainName>,
@@ -100,6 +104,7 @@ impl CostTable {
 
 /// Pairwise bandwidths inside one machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ShapeCost {
     pub devices: u32,
     /// `pair_mb_per_s[a * devices + b]`; the diagonal is 0. Symmetric.
@@ -128,6 +133,7 @@ pub struct ShapeCost {
 
 /// One NIC of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NicCost {
     /// The devices near the NIC. A gang on other devices does not use it.
     pub near: DeviceMask,
@@ -170,6 +176,7 @@ impl ShapeCost {
 
 /// The uplink of one domain of a level, and the links between the devices below it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LevelCost {
     pub uplink_mb_per_s: u32,
     pub latency_ns: u32,

@@ -6,6 +6,7 @@ use crate::{Estimate, GangId, Placement, Timestamp};
 
 /// Which gangs move to open a place for a gang that waits, and when. Only gangs move that [may](crate::Preempt::may_move).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Defragmentation {
     /// Gangs move without a request, if the wait that this saves is worth more than the moves cost.
     pub is_automatic: bool,
@@ -39,6 +40,7 @@ impl Default for Defragmentation {
 
 /// A place that opens for a pending gang when others move.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Opening {
     /// The gang that waits, and where it starts.
     pub gang: GangId,
@@ -56,6 +58,7 @@ pub struct Opening {
 
 /// A gang that moves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Move {
     pub gang: GangId,
     pub from: Placement,

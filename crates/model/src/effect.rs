@@ -8,11 +8,13 @@ use crate::{Change, GangId, Placement, Plan, Timestamp};
 
 /// Counts leaders (on one machine: starts of the daemon). A world refuses orders of an older epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Epoch(pub u64);
 
 /// Numbers an order within its epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EffectId {
     pub epoch: Epoch,
     pub seq: u64,
@@ -26,6 +28,7 @@ impl fmt::Display for EffectId {
 
 /// An order with its number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Effect {
     pub id: EffectId,
     pub order: Order,
@@ -34,6 +37,7 @@ pub struct Effect {
 /// An order to a world. It concerns one attempt of one gang, and carrying it out twice has the same effect as once.
 /// After `KillMembers` the world reports a `MemberExited` for every member of the attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
     /// Prepare every member of the placement up to the start barrier. No user process runs yet.
@@ -47,6 +51,7 @@ pub enum Order {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Signal {
     /// A signal that asks rank processes to save their work. It is sent only to ranks that handle it.

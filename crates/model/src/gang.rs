@@ -12,6 +12,7 @@ use crate::{
 
 /// Which member gets which devices of which node, and which rank it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Placement {
     /// In rank order: `slots[r].rank == r`.
     pub slots: Vec<Slot>,
@@ -20,6 +21,7 @@ pub struct Placement {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Slot {
     pub rank: u32,
     pub node: NodeName,
@@ -31,6 +33,7 @@ pub struct Slot {
 
 /// Everything the ledger must remember of a gang.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GangRecord {
     pub id: GangId,
     pub phase: Phase,
@@ -100,6 +103,7 @@ pub struct GangRecord {
 
 /// The device time that a gang attained, counted up to `until`. Device time since then is added by [`Served::with`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Served {
     /// Millionths of a second of one device.
     pub device_us: u64,
@@ -129,6 +133,7 @@ impl Served {
 
 /// Why a replica of a service leaves its nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Leave {
     pub detail: String,
     /// The deadline for the exit of its last process, even if no replacement runs.
@@ -138,6 +143,7 @@ pub struct Leave {
 
 /// A moment at which an elastic gang has saved its work and may restart with another size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Boundary {
     pub at: Timestamp,
     /// The time since the previous boundary of the same attempt.
@@ -147,6 +153,7 @@ pub struct Boundary {
 
 /// Another size for an elastic gang.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Resize {
     /// Members.
     pub size: u32,
@@ -164,6 +171,7 @@ const fn is_zero(n: &u32) -> bool {
 
 /// A future placement with a start time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reserved {
     pub placement: Placement,
     /// The latest time at which all of the capacity is free. `None` if a gang that holds some of it has no time
@@ -177,6 +185,7 @@ pub struct Reserved {
 
 /// Why a gang was preempted, and the cost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Preemption {
     /// The gang that preempts.
     pub by: GangId,
@@ -192,6 +201,7 @@ pub struct Preemption {
 
 /// The rule by which one gang preempts another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum PreemptionRule {
     /// `queue` reclaims its guarantee from a gang that `borrower` runs above its own guarantee.
@@ -229,6 +239,7 @@ impl std::fmt::Display for PreemptionRule {
 
 /// The phase of a gang.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// Pending, and not eligible before `not_before` (back-off).
@@ -257,6 +268,7 @@ pub enum Phase {
 
 /// Why a gang is being stopped. The cause decides what follows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StopCause {
     /// A member failed; retry or end by policy.
@@ -328,6 +340,7 @@ impl StopCause {
 
 /// The stage of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StopStage {
     Advised,
@@ -338,12 +351,14 @@ pub enum StopStage {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MemberRecord {
     pub state: MemberState,
 }
 
 /// The state of one member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum MemberState {
     /// The start was ordered, and the world has not answered.
@@ -358,6 +373,7 @@ pub enum MemberState {
 
 /// How a member exited. Reported when its last process is gone, grandchildren included.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Exit {
     /// Exit code of the rank's own process.
     pub code: Option<i32>,

@@ -14,6 +14,7 @@ use crate::{DomainName, LevelName, Machine, NodeName};
 
 /// Hosts, switches, and the links between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Graph {
     pub hosts: Vec<Host>,
     pub switches: Vec<Switch>,
@@ -25,6 +26,7 @@ pub struct Graph {
 
 /// A machine as the fabric sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Host {
     pub name: NodeName,
     /// Domains that the source names outright, in any order.
@@ -42,12 +44,14 @@ pub struct Host {
 
 /// A domain to which the source assigns a host, with its level.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Membership {
     pub level: LevelName,
     pub domain: DomainName,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Switch {
     /// Its identity, unique in the graph.
     pub name: DomainName,
@@ -62,6 +66,7 @@ pub struct Switch {
 
 /// An end of a [`FabricLink`]: an index into the graph's hosts or switches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum End {
     Host(u32),
@@ -70,6 +75,7 @@ pub enum End {
 
 /// All cables between two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FabricLink {
     pub a: End,
     pub b: End,
@@ -88,6 +94,7 @@ pub struct FabricLink {
 
 /// A measurement between two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Measured {
     /// One way.
     pub mb_per_s: u32,
@@ -96,6 +103,7 @@ pub struct Measured {
 
 /// Chips in a grid whose opposite faces may be joined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Torus {
     pub name: DomainName,
     /// Chips along x, y, z; 1 where a dimension is absent.
@@ -114,6 +122,7 @@ pub struct Torus {
 
 /// The position of a host's first chip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TorusPlace {
     /// Index into [`Graph::tori`].
     pub torus: u32,

@@ -10,6 +10,7 @@ use crate::{DeviceMask, NodeName};
 
 /// How far a device or a node can be trusted, from best to worst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Grade {
     #[default]
@@ -94,11 +95,13 @@ mod number {
 
 /// The grade of devices of a node, or of the node itself, changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Health {
     pub node: NodeName,
     /// Empty: the node itself.
     pub devices: DeviceMask,
     #[serde(with = "number")]
+    #[cfg_attr(feature = "schema", schemars(with = "u8"))]
     pub grade: Grade,
     /// The evidence, in words: `Xid 79, the GPU has fallen off the bus`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -107,6 +110,7 @@ pub struct Health {
 
 /// A grade with its evidence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Graded {
     pub grade: Grade,
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -115,6 +119,7 @@ pub struct Graded {
 
 /// The grades of a node and its devices that are not [`Grade::Ok`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeHealth {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Graded>,

@@ -6,6 +6,7 @@ use crate::{ClassName, Owner};
 
 /// The rule of a queue for idle jobs. A world that samples GPUs enforces it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct IdlePolicy {
     /// The time without a kernel after which it applies.
     pub after_ms: u64,
@@ -23,6 +24,7 @@ pub struct IdlePolicy {
 
 /// What happens to an idle job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum IdleThen {
     /// Its owner is notified.

@@ -67,6 +67,7 @@ macro_rules! define_name {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[serde(try_from = "String", into = "String")]
         pub struct $name(String);
 
@@ -163,11 +164,13 @@ define_name!(
 
 /// A job's number, given by the world at submission and never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct JobId(pub u64);
 
 /// One gang of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GangId {
     pub job: JobId,
     /// Of the gang in its job, from 0, see [`crate::Job::gang_at`]. A task of an array has a number besides.
@@ -177,6 +180,7 @@ pub struct GangId {
 /// One member of one attempt of a gang. A restart makes new members: a rank's old exit never counts for its
 /// successor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MemberId {
     pub gang: GangId,
     /// Counts from 1.

@@ -12,6 +12,7 @@ use crate::{
 
 /// The owner of a job: the peer of the control socket. The job's processes run as this user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Owner {
     pub uid: u32,
     pub gid: u32,
@@ -30,6 +31,7 @@ impl Owner {
 
 /// One submission.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Job {
     pub id: JobId,
     pub name: JobName,
@@ -50,6 +52,7 @@ pub struct Job {
 
 /// The terms that decide when a job starts, besides its queue and its priority.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Turn {
     /// The priority class. `None` means the default class of the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,6 +92,7 @@ impl Turn {
 
 /// A priority boost for a time, given by an operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Boost {
     pub priority: i32,
     pub until: Timestamp,
@@ -97,12 +101,14 @@ pub struct Boost {
 
 /// A dependency on the end of another job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct After {
     pub job: JobId,
     pub end: EndOf,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EndOf {
     /// The job must succeed. If it does not, dependent jobs end too.
@@ -115,6 +121,7 @@ pub enum EndOf {
 
 /// Members that start together or not at all.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Gang {
     /// Members without those of `roles`. For an elastic gang: its current, last or first size.
     pub size: u32,
@@ -141,6 +148,7 @@ pub struct Gang {
 
 /// Equal members in addition to the members of the gang itself.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Role {
     pub name: RoleName,
     pub size: u32,
@@ -266,6 +274,7 @@ impl Gang {
 
 /// The topology rules of a gang.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Topology {
     /// Required: all members must be inside one domain of this level.
     pub required: Option<LevelName>,
@@ -305,6 +314,7 @@ impl Topology {
 
 /// Spreads members, so that the failure of one domain stops at most `max` of them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Spread {
     pub level: LevelName,
     /// Members inside one domain of the level, at least 1.
@@ -314,6 +324,7 @@ pub struct Spread {
 /// Consecutive ranks that must be inside one domain of a level, such as a tensor-parallel set in one NVLink domain.
 /// If `size` does not divide the gang, one segment is smaller.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Segment {
     /// Members.
     pub size: u32,
@@ -322,6 +333,7 @@ pub struct Segment {
 
 /// The communication of one step, from which the cost of a placement is predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Traffic {
     pub pattern: Pattern,
     /// Message bytes per rank and step.
@@ -331,6 +343,7 @@ pub struct Traffic {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Pattern {
     #[default]
@@ -340,6 +353,7 @@ pub enum Pattern {
 
 /// How the processes of the members are started, and how they find each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LaunchKind {
     /// One process per rank.
@@ -357,6 +371,7 @@ pub enum LaunchKind {
 
 /// The program of a member. Only worlds read it; the engine carries it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Program {
     pub launch: LaunchKind,
     pub argv: Vec<String>,
@@ -381,6 +396,7 @@ pub struct Program {
 
 /// The source from which a secret is read when a member starts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SecretSource {
     /// Sent with the submission, and kept in a file that only the owner can read.
@@ -402,6 +418,7 @@ impl Job {
 
 /// The cause of a failure. `retry` lists these classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FailureClass {
     /// The program ended with a non-zero code or a signal that Phalanx did not send.
@@ -442,6 +459,7 @@ impl fmt::Display for FailureClass {
 
 /// How a job ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
     Succeeded,

@@ -11,6 +11,7 @@ use crate::{GangId, NodeName, QueueName, Timestamp};
 /// in time. A window with the same node and begin replaces the earlier window. A window that ends when it begins was
 /// cancelled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Calendar {
     pub node: NodeName,
     pub begins_at: Timestamp,
@@ -32,6 +33,7 @@ impl Calendar {
 
 /// A measured value of a gang, in thousandths of its unit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Metric {
     pub gang: GangId,
     pub name: String,
@@ -42,6 +44,7 @@ pub struct Metric {
 /// A spot node will be reclaimed. It is not schedulable until it is uncordoned, or is removed and observed again.
 /// Gangs that run there are moved, with the rest of their grace period.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SpotNotice {
     pub node: NodeName,
     pub ends_at: Timestamp,

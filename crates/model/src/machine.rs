@@ -1,6 +1,7 @@
 //! One machine: its devices, its NICs, and the links between them, as a reader found them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -8,6 +9,7 @@ use crate::{DeviceMask, LevelName, Product, ResourceName, ShapeName};
 
 /// Whether hardware was found on this host or only declared in a file. Shown wherever a device is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
     Found,
@@ -17,6 +19,7 @@ pub enum Origin {
 
 /// One schedulable accelerator. Its index is its place in [`Machine::devices`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Device {
     /// As the vendor's tools print it: `GPU0`.
     pub name: String,
@@ -33,6 +36,7 @@ pub struct Device {
 
 /// One network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Nic {
     /// As the host names it: `mlx5_0`, `NIC3`.
     pub name: String,
@@ -51,6 +55,7 @@ pub struct Nic {
 
 /// An end of a [`Link`]: an index into the machine's devices or NICs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Port {
     Device(u32),
@@ -59,6 +64,7 @@ pub enum Port {
 
 /// How two ports of one machine reach each other; nearest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LinkKind {
     /// A bonded set of this many NVLinks (`NV#`).
@@ -77,8 +83,24 @@ pub enum LinkKind {
     Socket,
 }
 
+/// As `nvidia-smi topo -m` writes it: `NV18`, `PIX`, `SYS`. `XGMI` is the one that it does not have.
+impl fmt::Display for LinkKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nvlink(count) => write!(f, "NV{count}"),
+            Self::Xgmi => f.write_str("XGMI"),
+            Self::PcieSwitch => f.write_str("PIX"),
+            Self::PcieBridges => f.write_str("PXB"),
+            Self::HostBridge => f.write_str("PHB"),
+            Self::Numa => f.write_str("NODE"),
+            Self::Socket => f.write_str("SYS"),
+        }
+    }
+}
+
 /// An edge of the machine's graph: how two ports reach each other. At most one per pair, `a < b`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Link {
     pub a: Port,
     pub b: Port,
@@ -104,6 +126,7 @@ const fn is_zero(number: &u32) -> bool {
 /// A domain inside the node: devices that share a socket, a PCIe switch or an NVLink island. Traffic that leaves the
 /// group shares its uplink, so the group is a capacity group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeviceGroup {
     pub level: LevelName,
     pub devices: DeviceMask,
@@ -128,6 +151,7 @@ pub fn replica_milli(replicas: u32) -> u32 {
 
 /// The hardware of one machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Machine {
     /// Equal for machines with equal devices and links, so that tables are built once per shape. Equal machines
     /// differ only in their PCI addresses, so nodes share one machine in memory.

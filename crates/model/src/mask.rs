@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// A set of devices of one node, by index (bit i is device i).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct DeviceMask(pub u64);
 

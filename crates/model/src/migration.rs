@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Migration: a gang on hardware that is closed to new gangs by its health, and would let it stay, moves to equal nodes
 /// after a checkpoint, if the work that it would lose on average by staying takes longer than its restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Migration {
     /// Mean time until hardware with such a grade fails.
     pub fails_within_ms: u64,

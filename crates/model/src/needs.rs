@@ -11,6 +11,7 @@ const WHOLE_MILLI: u32 = 1_000;
 
 /// The needs of one member.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(from = "WrittenNeeds")]
 pub struct Needs {
     /// Whole devices. 0 if the member needs a part of a device.
@@ -71,6 +72,7 @@ pub struct Needs {
 
 /// The current and the former format: the former format had only the name of one model.
 #[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct WrittenNeeds {
     devices: u32,
     #[serde(default)]
@@ -115,6 +117,7 @@ impl From<WrittenNeeds> for Needs {
 
 /// An accepted device model.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModelNeed {
     /// Devices whose model contains this text, ignoring case.
     pub model: String,
@@ -125,6 +128,7 @@ pub struct ModelNeed {
 
 /// A part of one device.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum PartNeed {
     /// A share of a device by time-slicing or MPS, next to other shares. At least one amount is above 0.
@@ -147,6 +151,7 @@ pub enum PartNeed {
 
 /// The part of a device that a member has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum DevicePart {
     Share,

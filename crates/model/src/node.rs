@@ -13,6 +13,7 @@ use crate::{
 /// The levels of the domain tree above the machine, outermost first, e.g. `cluster, block, leaf`. The level
 /// of the machine itself is [`Levels::node`]; levels below it come with each machine's groups.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Levels {
     pub above: Vec<LevelName>,
     pub node: LevelName,
@@ -26,6 +27,7 @@ pub struct Levels {
 
 /// The capacity of a resource that all nodes of a domain share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DomainLimit {
     /// A level above the node.
     pub level: LevelName,
@@ -46,6 +48,7 @@ impl Levels {
 
 /// The operator's setting of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Admin {
     #[default]
@@ -58,6 +61,7 @@ pub enum Admin {
 
 /// A machine with its domains and its state in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Node {
     pub name: NodeName,
     /// One domain for each of [`Levels::above`], outermost first.
@@ -171,6 +175,7 @@ impl Node {
 
 /// The foreign use of a node besides devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ForeignUse {
     pub cpu_milli: u64,
     pub memory_bytes: u64,
@@ -189,6 +194,7 @@ impl ForeignUse {
 /// Devices that only gangs within some node sets may use, see [`Needs::within`]. A device that is listed with no set
 /// is for all gangs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Kept(pub BTreeMap<NodeSet, DeviceMask>);
 
@@ -215,6 +221,7 @@ impl Kept {
 /// A set of nodes that a world defines, such as the nodes that satisfy a selector. The nodes name their sets, see
 /// [`Node::sets`]. The name is for people, and sets with the same name are the same.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct NodeSet(Arc<str>);
 
@@ -238,6 +245,7 @@ impl fmt::Display for NodeSet {
 
 /// Spot capacity, which its provider can reclaim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Spot {
     /// The price of one device, in millionths of the site's unit. 0 if unknown.
     pub price_micro_per_device_hour: u64,

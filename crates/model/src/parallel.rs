@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The kind of an axis: the purpose of the communication of its groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AxisKind {
     /// Shares every layer: its groups stay on one node.
@@ -15,6 +16,7 @@ pub enum AxisKind {
 
 /// The communication pattern of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Collective {
     /// A ring in the order of the axis, twice around.
@@ -29,6 +31,7 @@ pub enum Collective {
 
 /// One axis. Every `degree` ranks that differ only in their position on the axis form a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Axis {
     pub kind: AxisKind,
     /// Ranks of one group.

@@ -9,6 +9,7 @@ pub const RUNS_MAX: usize = 8;
 
 /// The run times of the last runs of a user's jobs of one name, as parts of their time limits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PastRuns {
     pub uid: u32,
     /// The name without the digits at its end: `sweep-` for `sweep-12`. Tasks of an array have the name of their job.

@@ -6,6 +6,7 @@ use crate::{GangId, Placement, Preemption, Reason, Reserved, Resize};
 
 /// The decisions of a step, in the order in which the ledger commits them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Plan {
     pub decisions: Vec<Decision>,
@@ -13,6 +14,7 @@ pub struct Plan {
 
 /// One decision about one gang. It carries everything that the ledger needs to commit it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
     /// A pending gang loses its reservation and goes back into its queue.

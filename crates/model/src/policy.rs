@@ -6,6 +6,7 @@ use crate::FailureClass;
 
 /// What happens at the time limit, when a member fails, and when the job is stopped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Policy {
     /// Running time of one attempt.
     pub time_limit_ms: Option<u64>,
@@ -22,6 +23,7 @@ pub struct Policy {
 
 /// What happens to a gang that is preempted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Preempt {
     #[serde(default)]
     pub mode: PreemptMode,
@@ -34,6 +36,7 @@ pub struct Preempt {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum PreemptMode {
     /// The gang saves its work, exits, and is requeued at its original position.
@@ -47,6 +50,7 @@ pub enum PreemptMode {
 
 /// How a gang is stopped: the advisory signal if it is requested, then SIGTERM, then SIGKILL after the grace period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Stop {
     pub advisory: Option<Advisory>,
     pub grace_ms: u64,
@@ -54,6 +58,7 @@ pub struct Stop {
 
 /// A signal that asks ranks to save their work, ahead of SIGTERM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Advisory {
     /// Signal number, e.g. 10 for SIGUSR1 on Linux.
     pub signal: i32,
@@ -62,6 +67,7 @@ pub struct Advisory {
 
 /// Which failures restart the gang, and how often.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Retry {
     /// Restarts, not counting the first start.
     pub max: u32,

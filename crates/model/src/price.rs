@@ -15,6 +15,7 @@ const FIRST_DAY: u64 = 3;
 
 /// Multipliers of prices, in thousandths.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Tariff {
     /// On spot nodes that have no price of their own.
     pub spot_milli: Option<u32>,
@@ -26,6 +27,7 @@ pub struct Tariff {
 
 /// Hours of some days of the week, in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PricedHours {
     /// By day, from Monday on.
     pub days: [bool; 7],
@@ -61,6 +63,7 @@ impl Tariff {
 
 /// The highest cost of jobs of a queue, and of the queues below it, in a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Budget {
     pub amount_micro: u64,
     pub per: Period,
@@ -72,6 +75,7 @@ pub struct Budget {
 
 /// A period of a budget, in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Period {
     Day,

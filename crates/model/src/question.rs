@@ -6,6 +6,7 @@ use crate::{GangId, Job, JobId, NodeName, Opening, Rejection, Report};
 
 /// What would happen if …
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Question {
     /// … this job were submitted now?
@@ -19,6 +20,7 @@ pub enum Question {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     /// One report per gang of the job.

@@ -1,5 +1,7 @@
 //! How a cluster is shared: queues with guarantees and limits, priority classes, and cluster-wide settings.
 
+mod report;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -8,11 +10,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Budget, ClassName, Defragmentation, DomainName, IdlePolicy, LevelName, Levels, Migration, NameError,
-    Node, NodeName, NodeSet, QueueName, ResourceName, Served, Timestamp,
+    Node, NodeName, NodeSet, QueueName, ResourceName, Served,
 };
+
+pub use report::{DecayedUsage, PoolReport, QueueReport, ResourceReport, ShapeReport};
 
 /// A resource that queues share by amount.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub enum Resource {
     /// Devices of any model, in thousandths of a device, weighted by model ([`Settings::worth`]).
@@ -89,6 +94,7 @@ pub type Amounts = BTreeMap<Resource, u64>;
 
 /// A node of the quota tree. Jobs are submitted to queues without children.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Queue {
     pub name: QueueName,
     /// `None`: the queue is at the top of the tree.
@@ -134,6 +140,7 @@ pub struct Queue {
 /// The nodes of a queue, as pools in order of preference: a gang is placed in the first pool that has room for all of
 /// it. No pools: all nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Pools {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<Pool>,
@@ -163,6 +170,7 @@ impl Pools {
 
 /// The nodes for which all of this holds. What is empty holds for every node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Pool {
     /// It is one of these; in order, each once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -217,6 +225,7 @@ impl fmt::Display for Pool {
 /// Who may use a queue or a class, where one daemon serves several users. A world that admits jobs checks it; the engine
 /// does not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Access {
     /// Names or numbers of accounts; [`Access::ALL`] is every account.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -272,6 +281,7 @@ impl Queue {
 
 /// The order of gangs of one class in a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum QueueOrder {
     /// By priority and age, without preemption.
@@ -325,6 +335,7 @@ impl QueueOrder {
 
 /// Guaranteed domains: `count` domains of `level`, with `nodes` whole nodes in each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ShapeQuota {
     pub level: LevelName,
     pub count: u32,
@@ -333,6 +344,7 @@ pub struct ShapeQuota {
 
 /// The admission limits of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Caps {
     /// The most pending gangs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -353,6 +365,7 @@ pub struct Caps {
 
 /// How long a gang delays its start for a closer placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Delay {
     /// A time in milliseconds.
@@ -380,6 +393,7 @@ impl Delay {
 
 /// A priority class.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Class {
     pub name: ClassName,
     /// A higher rank goes first, and may preempt a lower rank.
@@ -402,6 +416,7 @@ pub struct Class {
 
 /// How far capacity is reclaimed from queues that borrowed it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Reclaim {
     /// Up to the guarantee of the queue.
@@ -413,6 +428,7 @@ pub enum Reclaim {
 
 /// Cluster-wide settings. The defaults are in one table in `docs/policy.md`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Settings {
     pub classes: Vec<Class>,
@@ -454,6 +470,7 @@ pub struct Settings {
 
 /// Spare nodes: in each domain of a level so many whole, healthy nodes stay free for gangs whose nodes or devices fail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Spares {
     /// A level above the node. `None`: the whole cluster is one domain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -527,74 +544,4 @@ impl Settings {
 pub fn contains(model: &str, text: &str) -> bool {
     text.is_empty()
         || model.as_bytes().windows(text.len()).any(|part| part.eq_ignore_ascii_case(text.as_bytes()))
-}
-
-/// The state of a queue, with every term of its order.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct QueueReport {
-    pub queue: Queue,
-    /// The number of its ancestors.
-    pub depth: u32,
-    /// Gangs, including those of its descendants.
-    pub pending: u32,
-    pub running: u32,
-    #[serde(rename = "goods")]
-    pub resources: Vec<ResourceReport>,
-    /// Its use above the guarantee of the dominant resource, as a part of the cluster, by weight, in millionths. The
-    /// sibling with the least goes first.
-    pub share: u64,
-    pub dominant: Resource,
-    /// Its decayed usage, as a part of the cluster over one half-life, by weight, in millionths. It is added to
-    /// `share`.
-    #[serde(rename = "past")]
-    pub decayed_usage: u64,
-    /// Its guaranteed domains, and the domains to which they are bound.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub places: Vec<ShapeReport>,
-    /// Its pools, and its use of each.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub pools: Vec<PoolReport>,
-}
-
-/// A pool of a queue. A node that is in several pools counts in each.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PoolReport {
-    pub pool: Pool,
-    pub nodes: u32,
-    /// What Phalanx may use of the devices there, in thousandths of a device weighted by model.
-    pub capacity: u64,
-    /// What gangs of the queue and of those below it hold there, likewise.
-    pub used: u64,
-}
-
-/// Equal guaranteed domains of a queue.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ShapeReport {
-    pub shape: ShapeQuota,
-    /// The bound domains: fewer than [`ShapeQuota::count`] if there are too few whole nodes.
-    pub domains: Vec<String>,
-}
-
-/// One resource of a queue.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ResourceReport {
-    pub resource: Resource,
-    pub used: u64,
-    /// The minimum that its pending gangs request.
-    pub wanted: u64,
-    pub guaranteed: u64,
-    pub limit: Option<u64>,
-    /// Its current fair share: its guarantee, and its part by weight of the capacity that other queues leave. For
-    /// devices only.
-    #[serde(rename = "due")]
-    pub fair_share: Option<u64>,
-    /// The capacity of the cluster.
-    pub capacity: u64,
-}
-
-/// The decayed usage of a queue at `at`, in thousandths of a device times milliseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DecayedUsage {
-    pub device_ms: u128,
-    pub at: Timestamp,
 }

@@ -12,6 +12,7 @@ use crate::{
 
 /// Why a submission was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Rejection {
     /// Not an error for the user: the job exists already.
@@ -34,6 +35,7 @@ pub enum Rejection {
 
 /// Why a gang is pending: a stable word, and the data of its sentence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// Not considered yet.
@@ -279,6 +281,7 @@ impl fmt::Display for Reason {
 
 /// The limit of a queue that a gang would exceed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QueueLimit {
     /// The queue with the limit: the queue of the job or an ancestor.
     pub queue: QueueName,
@@ -290,6 +293,7 @@ pub struct QueueLimit {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum QueueBound {
     /// The limit of the queue.
@@ -355,6 +359,7 @@ fn join<T: fmt::Display>(f: &mut fmt::Formatter<'_>, items: &[T]) -> fmt::Result
 
 /// The full report of why a gang is pending.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {
     pub gang: GangId,
     pub reason: Reason,
@@ -395,6 +400,7 @@ impl Report {
 
 /// An estimate from past run times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LikelyStart {
     pub at: Timestamp,
     /// The number of past runs: the smallest number known for a job in the gang's way.
@@ -403,6 +409,7 @@ pub struct LikelyStart {
 
 /// The best domain of one level.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LevelCount {
     pub level: LevelName,
     pub domain: String,
@@ -415,6 +422,7 @@ pub struct LevelCount {
 
 /// A condition under which the gang would start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Unblock {
     /// These running gangs end.
@@ -444,6 +452,7 @@ pub enum Unblock {
 
 /// A placement rule of a gang that may prevent its start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
     Segment(Segment),
@@ -490,12 +499,14 @@ impl fmt::Display for Rule {
 
 /// The estimated start of a gang, with its confidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Estimate {
     pub at: Timestamp,
     pub confidence: Confidence,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Confidence {
     /// The gang can start now.

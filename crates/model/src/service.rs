@@ -8,6 +8,7 @@ use crate::{GangId, JobId, LevelName, Timestamp};
 /// replicas without `surge`. The desired replicas are those with the lowest numbers that have not ended; the others
 /// are scaled in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Replicas {
     /// The minimum. Replicas with lower numbers cannot be preempted.
     pub min: u32,
@@ -66,6 +67,7 @@ impl Replicas {
 
 /// The target of a metric per replica: a utilisation, pending requests, tokens per second.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Target {
     pub metric: String,
     /// In thousandths of its unit, at least 1.
@@ -89,6 +91,7 @@ impl Target {
 
 /// The desired number of replicas of a service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Service {
     pub job: JobId,
     pub replicas: u32,
@@ -103,6 +106,7 @@ pub struct Service {
 
 /// One evaluation of the metric: the number of replicas that it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Look {
     pub at: Timestamp,
     pub replicas: u32,
@@ -110,6 +114,7 @@ pub struct Look {
 
 /// An interactive allocation, and when it was last used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Session {
     pub job: JobId,
     pub used_at: Timestamp,

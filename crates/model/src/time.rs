@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A point in time, in milliseconds since an epoch chosen by the world (Unix time in live worlds).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Timestamp(pub u64);
 

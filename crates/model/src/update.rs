@@ -6,6 +6,7 @@ use crate::{Job, QueueName};
 
 /// What is to change of a job. `None` leaves it as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobUpdate {
     /// In milliseconds, above 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]

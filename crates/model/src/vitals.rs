@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// A sample of one device. `None`: the device, its driver or the user's rights do not give the value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Vitals {
     /// The driver lost the device, or it is not there any more. Nothing else is known then.
     pub is_lost: bool,
@@ -33,6 +34,7 @@ pub struct Vitals {
 
 /// Reasons for lower clocks that hint at a fault. An idle device and a power limit are none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Throttle {
     /// `HwSlowdown`: too hot, or the power supply asks for it; the clocks are half or less.
     pub is_hardware: bool,
@@ -46,6 +48,7 @@ pub struct Throttle {
 
 /// NVIDIA's row remapping. `None`: unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RemappedRows {
     pub correctable: Option<u32>,
     pub uncorrectable: Option<u32>,
@@ -57,6 +60,7 @@ pub struct RemappedRows {
 
 /// One NVLink of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LinkVitals {
     pub number: u32,
     pub is_up: bool,
@@ -69,6 +73,7 @@ pub struct LinkVitals {
 /// A sample of one network port of a node: of an InfiniBand or RoCE adapter, or of an Ethernet adapter. Counters begin when the
 /// driver is loaded or a tool clears them. `None`: the kernel, the driver or the port does not give the value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PortVitals {
     /// `mlx5_0:1`, the adapter and its port, or `ens1f0`.
     pub name: String,
@@ -94,6 +99,7 @@ pub struct PortVitals {
 
 /// Whether a port carries traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum PortState {
     Up,
@@ -122,6 +128,7 @@ impl PortState {
 
 /// How much processes of a node wait for its resources. `None`: the kernel does not count it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Pressure {
     pub cpu: Option<Stalls>,
     pub memory: Option<Stalls>,
@@ -138,6 +145,7 @@ impl Pressure {
 
 /// How much of the time processes wait for one resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Stalls {
     /// At least one process waits.
     pub some: Stall,
@@ -147,6 +155,7 @@ pub struct Stalls {
 
 /// Shares of the last 10, 60 and 300 seconds, in hundredths of a percent, and the time since the node booted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Stall {
     pub avg10_hundredths: u32,
     pub avg60_hundredths: u32,

@@ -5,6 +5,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod waits;
+
 use phalanx_model::show::{count, gpu_time, milli, span};
 use phalanx_model::{
     Change, Ending, GangId, GangRecord, JobId, JobLookup, Phase, Placement, Preemption, Reason, Reserved,

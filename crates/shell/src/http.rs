@@ -15,21 +15,29 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-/// Connections that are served at a time; others wait.
-const CONNECTIONS_MAX: usize = 64;
-/// How long a client may take for the head of a request, and may be idle between two.
-const HEAD: Duration = Duration::from_secs(5);
-/// How long a connection may last: a client that reads slowly holds its place no longer.
-const CONNECTION: Duration = Duration::from_secs(60);
+/// How much clients may take of a server.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections that are served at a time; others wait.
+    pub connections: usize,
+    /// How long a client may take for the head of a request, and may be idle between two.
+    pub head: Duration,
+    /// How long a connection may last: a client that reads slowly holds its place no longer. `None` where answers are streams.
+    pub connection: Option<Duration>,
+}
+
+/// For `/metrics` and the like: short questions of a few programs.
+pub const METRICS: Limits =
+    Limits { connections: 64, head: Duration::from_secs(5), connection: Some(Duration::from_secs(60)) };
 /// How long the server waits if the process has no descriptors left.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves these routes until the task ends. No client holds a place for longer than a minute.
+/// Serves these routes until the task ends.
 ///
 /// # Errors
 /// Never while the listener lives; failures to accept are tried again.
-pub async fn serve(listener: TcpListener, routes: Router) -> io::Result<()> {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+pub async fn serve(listener: TcpListener, routes: Router, limits: Limits) -> io::Result<()> {
+    let places = Arc::new(Semaphore::new(limits.connections));
     loop {
         let place = Arc::clone(&places).acquire_owned().await.map_err(io::Error::other)?;
         let Ok((stream, _)) = listener.accept().await else {
@@ -39,9 +47,13 @@ pub async fn serve(listener: TcpListener, routes: Router) -> io::Result<()> {
         let service = TowerToHyperService::new(routes.clone());
         tokio::spawn(async move {
             let mut server = Builder::new();
-            server.timer(TokioTimer::new()).header_read_timeout(HEAD);
+            server.timer(TokioTimer::new()).header_read_timeout(limits.head);
+            let serving = server.serve_connection(TokioIo::new(stream), service);
             // A client that breaks off is its own affair.
-            let _ = timeout(CONNECTION, server.serve_connection(TokioIo::new(stream), service)).await;
+            let _ = match limits.connection {
+                Some(most) => timeout(most, serving).await.map_or(Ok(()), |served| served),
+                None => serving.await,
+            };
             drop(place);
         });
     }
@@ -71,15 +83,15 @@ mod tests {
     async fn silent_clients_lose_their_places_to_others() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
-        tokio::spawn(serve(listener, Router::new().route("/", get(|| async { "here" }))));
+        tokio::spawn(serve(listener, Router::new().route("/", get(|| async { "here" })), METRICS));
         let mut silent = Vec::new();
-        for _ in 0..CONNECTIONS_MAX {
+        for _ in 0..METRICS.connections {
             silent.push(TcpStream::connect(at).await.unwrap());
         }
         let mut client = TcpStream::connect(at).await.unwrap();
         client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
         let mut answer = String::new();
-        timeout(100 * HEAD, client.read_to_string(&mut answer)).await.unwrap().unwrap();
+        timeout(100 * METRICS.head, client.read_to_string(&mut answer)).await.unwrap().unwrap();
         assert!(answer.ends_with("here"), "{answer}");
     }
 }

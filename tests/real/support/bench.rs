@@ -8,9 +8,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use phalanx_api::protocol::{Answer, JobRef, JobView, LogAsk, Verb};
 use phalanx_local::Paths;
 use phalanx_local::client::{ClientError, ask, ask_once};
-use phalanx_local::protocol::{Answer, JobRef, JobView, LogAsk, Verb};
 use phalanx_model::{Job, JobId};
 
 use super::processes::{member_dirs, signal, spawned_pids, tokens};

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use phalanx_local::protocol::BillBy;
+use phalanx_api::protocol::BillBy;
 
 use crate::output::Format;
 

@@ -4,7 +4,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use clap_complete::engine::ArgValueCompleter;
 
-use phalanx_local::protocol::JobFilter;
+use phalanx_api::protocol::JobFilter;
 use phalanx_model::{Ending, Phase, QueueName};
 
 use crate::complete;
@@ -42,7 +42,7 @@ impl Which {
     /// The jobs that are meant, of one user if that is said.
     pub(crate) fn filter(&self, uid: Option<u32>) -> JobFilter {
         let Self { states, queue, name, user } = self.clone();
-        JobFilter { uid, user, queue, name, states }
+        JobFilter { uid, user, queue, name, states, before: None }
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
 use phalanx_account::advice::{Advice, Charged, EFFICIENCY_MIN_PERCENT, Pace, RUNS_MIN, What};
-use phalanx_local::protocol::{AdviceView, JobAdvice};
+use phalanx_api::protocol::{AdviceView, JobAdvice};
 use phalanx_model::show::milli;
 use phalanx_spec::quantity::format_memory;
 

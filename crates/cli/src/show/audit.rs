@@ -1,6 +1,6 @@
 //! `audit`: who changed what.
 
-use phalanx_local::protocol::AuditView;
+use phalanx_api::protocol::AuditView;
 
 use super::table::{self, Grid, cell, dim};
 use super::{Page, clean, nothing};

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
 use phalanx_account::State;
-use phalanx_local::protocol::{BillBy, BillLine, BillView};
+use phalanx_api::protocol::{BillBy, BillLine, BillView};
 use phalanx_model::Timestamp;
 
 use super::table::{Grid, cell, dim};

@@ -1,6 +1,6 @@
 //! `calendar`.
 
-use phalanx_local::protocol::{WindowKind, WindowView};
+use phalanx_api::protocol::{WindowKind, WindowView};
 use phalanx_model::NodeName;
 use phalanx_spec::pattern::NamePattern;
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
-use phalanx_local::protocol::DefragView;
+use phalanx_api::protocol::DefragView;
 use phalanx_model::show::{count, gpu_time, span};
 use phalanx_model::{NodeName, Placement};
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
-use phalanx_local::protocol::{DryRunView, FirstFitView, PredictedView};
+use phalanx_api::protocol::{DryRunView, FirstFitView, PredictedView};
 use phalanx_model::{Confidence, Job, Report};
 
 use super::asked;

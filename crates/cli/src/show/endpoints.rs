@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
-use phalanx_local::protocol::{EndpointState, EndpointView, EndpointsView};
+use phalanx_api::protocol::{EndpointState, EndpointView, EndpointsView};
 use serde_json::{Value, json};
 
 use super::table::{Grid, cell};

@@ -9,8 +9,8 @@ mod views;
 use std::path::Path;
 
 use jiff::tz::TimeZone;
+use phalanx_api::protocol::DefragView;
 use phalanx_discover::{check, topo_m};
-use phalanx_local::protocol::DefragView;
 use phalanx_model::{DeviceMask, Gang, Job, Needs};
 
 use super::dry_run::DryRun;
@@ -55,12 +55,12 @@ fn ps() {
     same("ps-wide", &jobs::list(&wide(), &views::jobs(), true));
     same("ps-80", &jobs::list(&narrow(), &views::jobs(), true));
     let mut idle = views::running();
-    let since = phalanx_local::protocol::UsageView { busy_percent: 0, idle_since: Some(views::ago(1_320)) };
+    let since = phalanx_api::protocol::UsageView { busy_percent: 0, idle_since: Some(views::ago(1_320)) };
     idle.gangs[0].usage = Some(since);
     same("ps-idle", &jobs::list(&page(), &[idle], true));
     same("ps-stalled", &jobs::list(&page(), &[stalled()], true));
     same("ps-quiet", &jobs::list(&Page { quiet: true, ..page() }, &views::jobs(), true));
-    let queue = |job: phalanx_local::protocol::JobView| phalanx_local::protocol::JobView {
+    let queue = |job: phalanx_api::protocol::JobView| phalanx_api::protocol::JobView {
         queue: if job.id.0 == 5 { "vision".to_owned() } else { job.queue },
         ..job
     };
@@ -69,7 +69,7 @@ fn ps() {
 }
 
 /// A job that stands still.
-fn stalled() -> phalanx_local::protocol::JobView {
+fn stalled() -> phalanx_api::protocol::JobView {
     let mut job = views::running();
     if let Some(progress) = &mut job.gangs[0].progress {
         (progress.ends_at, progress.stalled_since, progress.behind) = (None, Some(views::ago(192)), vec![1]);
@@ -103,7 +103,7 @@ fn get() {
 }
 
 /// The queues, one of which has a budget that is nearly spent.
-fn queues_with_budget() -> Vec<phalanx_local::protocol::QueueView> {
+fn queues_with_budget() -> Vec<phalanx_api::protocol::QueueView> {
     let budget = phalanx_model::Budget {
         amount_micro: 5_000_000_000,
         per: phalanx_model::Period::Month,
@@ -113,8 +113,7 @@ fn queues_with_budget() -> Vec<phalanx_local::protocol::QueueView> {
     let (begins_at, renews_at) = budget.per.around(views::NOW);
     let mut queues = views::queues();
     let spent_micro = 4_120_503_000;
-    queues[2].budget =
-        Some(phalanx_local::protocol::BudgetView { budget, spent_micro, begins_at, renews_at });
+    queues[2].budget = Some(phalanx_api::protocol::BudgetView { budget, spent_micro, begins_at, renews_at });
     queues
 }
 
@@ -136,6 +135,10 @@ fn moves() {
     same("health-80", &health::page(&narrow(), &views::health(), false));
     same("health-one", &health::page(&page(), &views::health_of_one(), true));
     same("audit", &audit::list(&page(), &views::audit()));
+    same("tokens", &tokens::list(&page(), &views::tokens()));
+    same("token-created", &tokens::created(&page(), &views::new_token()));
+    let url = "http://127.0.0.1:7077/#token=phx_0123";
+    same("dashboard", &tokens::dashboard(&page(), &views::new_token(), url));
     same("advise", &advise::page(&page(), &views::advice(), false));
     same("advise-80", &advise::page(&narrow(), &views::advice(), true));
     same("bill", &bill::page(&page(), &views::bill(), phalanx_model::Timestamp(1_793_491_200_000)));
@@ -179,7 +182,7 @@ fn why() {
     report.estimated_start.as_mut().unwrap().at.0 += 60_000;
     same("why-behind", &why::page(&page(), &behind, &names(), &fleet()));
     let running =
-        phalanx_local::protocol::WhyView { job: views::running(), reports: Vec::new(), ..views::why() };
+        phalanx_api::protocol::WhyView { job: views::running(), reports: Vec::new(), ..views::why() };
     same("why-running", &why::page(&page(), &running, &names(), &fleet()));
 }
 

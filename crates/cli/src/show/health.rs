@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
+use phalanx_api::protocol::{HealthView, PortView, PressureView, SampleView};
 use phalanx_health::{Line, Next, Repair, Seen};
-use phalanx_local::protocol::{HealthView, PortView, PressureView, SampleView};
 use phalanx_model::{Grade, PortVitals, Throttle};
 
 use super::table::{self, Grid, cell, dim};

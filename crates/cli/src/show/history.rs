@@ -1,6 +1,6 @@
 //! `history`: what happened, to one job or to all.
 
-use phalanx_local::protocol::HistoryView;
+use phalanx_api::protocol::HistoryView;
 
 use super::table::{Grid, cell, dim};
 use super::why::Names;

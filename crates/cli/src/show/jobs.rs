@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
-use phalanx_local::protocol::{ArrayView, GangView, JobView, UsageView};
+use phalanx_api::protocol::{ArrayView, GangView, JobView, UsageView};
 use phalanx_model::{Gang, Job, LaunchKind, Phase};
 
 use super::asked;

@@ -22,6 +22,7 @@ mod progress;
 pub(crate) mod queues;
 mod table;
 mod time;
+pub(crate) mod tokens;
 pub(crate) mod top;
 pub(crate) mod topo;
 mod turn;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
-use phalanx_local::protocol::{NodeView, NodesView};
+use phalanx_api::protocol::{NodeView, NodesView};
 use phalanx_model::{Admin, Origin};
 
 use super::table::{self, Grid, cell, dim};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_local::protocol::NodeView;
+use phalanx_api::protocol::NodeView;
 use phalanx_model::{DeviceMask, NodeName, Origin, Placement};
 
 use super::table::{Grid, cell, dim};

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use phalanx_local::protocol::{CheckpointView, GangView, ProgressView, StragglerView};
+use phalanx_api::protocol::{CheckpointView, GangView, ProgressView, StragglerView};
 use phalanx_spec::quantity::format_milli;
 
 use super::time::{micros, span};

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
-use phalanx_local::protocol::{BudgetView, QueueDetailView, QueueView, WaitingView};
+use phalanx_api::protocol::{BudgetView, QueueDetailView, QueueView, WaitingView};
 use phalanx_model::{
     Access, Amounts, ClassName, IdlePolicy, IdleThen, PoolReport, Queue, QueueOrder, QueueReport, Resource,
     ResourceReport, ShapeReport,

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use owo_colors::OwoColorize as _;
-use phalanx_local::protocol::{JobView, NodesView, QueueView};
+use phalanx_api::protocol::{JobView, NodesView, QueueView};
 
 use super::{Page, count, jobs, nodes, queues};
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
+use phalanx_api::protocol::{HeldView, TopologyView};
 use phalanx_discover::map::MapFinding;
 use phalanx_discover::picture::{self, Style};
 use phalanx_discover::{Finding, Severity, describe};
-use phalanx_local::protocol::{HeldView, TopologyView};
 use phalanx_model::{
     Admin, DeviceMask, DomainName, JobId, LevelName, Machine, Node, NodeName, Origin, ShapeName,
 };

@@ -1,6 +1,6 @@
 //! What decides when a job goes, what is held for it, and for whom it made way.
 
-use phalanx_local::protocol::{ElasticView, GangView};
+use phalanx_api::protocol::{ElasticView, GangView};
 use phalanx_model::{
     After, Boundary, EndOf, Job, Phase, PreemptMode, Preemption, Replicas, Reserved, Resize,
 };

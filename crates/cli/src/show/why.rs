@@ -4,17 +4,44 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
-use phalanx_local::protocol::{JobView, WhyView};
-use phalanx_model::{
-    Confidence, Estimate, GangId, JobId, LikelyStart, Reason, Report, Rule, Timestamp, Unblock,
-};
+use phalanx_api::protocol::{JobView, WhyView};
+use phalanx_model::{GangId, JobId, Report, Timestamp};
+use phalanx_shell::sentences::waits::{self, Reader};
 
 use super::placed::{self, Fleet};
 use super::table::{Grid, cell};
-use super::{Page, clean, count, field, jobs, turn};
+use super::{Page, clean, field, jobs, turn};
 
 /// Names of jobs that stand in the way.
 pub(crate) type Names = BTreeMap<JobId, String>;
+
+/// Somebody who reads a page.
+pub(super) struct Told<'a> {
+    pub(super) page: &'a Page,
+    pub(super) names: &'a Names,
+}
+
+impl Reader for Told<'_> {
+    fn gang(&self, id: GangId) -> String {
+        gang(id, self.names)
+    }
+
+    fn ahead(&self, at: Timestamp) -> String {
+        self.page.ahead(at)
+    }
+
+    fn clock(&self, at: Timestamp) -> String {
+        self.page.clock(at)
+    }
+
+    fn date(&self, at: Timestamp) -> String {
+        self.page.date(at)
+    }
+
+    fn times(&self) -> &'static str {
+        self.page.times()
+    }
+}
 
 pub(crate) fn page(page: &Page, view: &WhyView, names: &Names, fleet: &Fleet) -> String {
     let mut text = jobs::title(&view.job);
@@ -62,74 +89,26 @@ fn heading(job: &JobView, id: GangId) -> String {
 pub(super) fn report_text(page: &Page, report: &Report, names: &Names, fleet: &Fleet) -> String {
     let mut text = String::new();
     field(&mut text, page, "waits for", &report.reason.word().yellow().bold().to_string());
-    field(&mut text, page, "because it", &sentence(page, &report.reason, names));
+    field(&mut text, page, "because it", &waits::reason(&Told { page, names }, &report.reason));
     if report.position > 0 {
         let by_service = report.by_service().map_or_else(String::new, |why| format!("; {why}"));
         let place = format!("place {} of {}{by_service}", report.position, report.of);
         field(&mut text, page, "in the order", &place);
     }
-    let endless = |u: &Unblock| matches!(u, Unblock::GangsEnd { at: None, .. });
-    let short = matches!(
-        report.reason,
-        Reason::Resources { .. } | Reason::Topology { .. } | Reason::Nodes { .. } | Reason::Shape { .. }
-    );
-    let because = match report.estimated_start {
-        None if report.unblock.iter().any(endless) => ": a job in its way has no time limit",
-        // No job of ours is in the way.
-        None if short && report.unblock.is_empty() => ": others hold what it needs",
-        _ => "",
-    };
-    let likely = report.likely_start.map_or_else(String::new, |start| likely(page, start));
-    let start = format!("{likely}{}{because}", estimate(page, report.estimated_start));
-    field(&mut text, page, "would start", &start);
+    let reader = Told { page, names };
+    field(&mut text, page, "would start", &waits::start(&reader, report));
     for (i, unblock) in report.unblock.iter().enumerate() {
         let key = if i == 0 { "unblocked if" } else { "or if" };
-        let way = way_out(page, report.gang.job, unblock, names) + &ahead_of(report, unblock);
+        let way = waits::way_out(&reader, report.gang.job, unblock) + &waits::ahead_of(report, unblock);
         field(&mut text, page, key, &clean(&way));
     }
     text += &levels(page, report);
     if let Some(placement) = &report.nearest {
-        let when = if is_now(report.estimated_start) { "fits now" } else { "would then run" };
+        let when = if waits::is_now(report.estimated_start) { "fits now" } else { "would then run" };
         let _ = writeln!(text, "\n  {} {}", when.dimmed(), placed::summary(placement));
         text += &placed::table(page, placement, fleet);
     }
     text
-}
-
-/// The engine's sentence, with the job's name where it speaks of another gang.
-fn sentence(page: &Page, reason: &Reason, names: &Names) -> String {
-    match reason {
-        Reason::Priority { ahead, at: None } => {
-            format!("{} has reached its bypass limit and must start first", gang(*ahead, names))
-        }
-        Reason::Priority { ahead, at: Some(at) } => format!(
-            "cannot backfill: would still be running when {} is due to start ({})",
-            gang(*ahead, names),
-            page.clock(*at)
-        ),
-        Reason::Preempting { victims } => {
-            let victims = list(victims.iter().map(|id| gang(*id, names)));
-            format!("reserved; waiting for these jobs to leave: {victims}")
-        }
-        Reason::Dependency { jobs } => {
-            format!("waits for the end of {}", list(jobs.iter().map(|job| gang(job.gang(0), names))))
-        }
-        Reason::BeginTime { at } => {
-            format!("not to start before {} ({})", page.date(*at), page.ahead(*at))
-        }
-        Reason::BackOff { until } => format!("failed before, and is tried again {}", page.ahead(*until)),
-        Reason::Window { ends_at: Timestamp::MAX, .. } => {
-            format!("{reason}; nobody said when that is over")
-        }
-        Reason::Window { ends_at, .. } => format!("{reason}; the first is over {}", page.clock(*ends_at)),
-        Reason::PreferredWait { until: Timestamp::MAX, .. }
-        | Reason::NearerWait { until: Timestamp::MAX, .. } => format!("{reason}, however long that takes"),
-        Reason::PreferredWait { until, .. } | Reason::NearerWait { until, .. } => {
-            format!("{reason}, until {}", page.clock(*until))
-        }
-        Reason::None => "was not considered yet".to_owned(),
-        _ => reason.to_string(),
-    }
 }
 
 fn levels(page: &Page, report: &Report) -> String {
@@ -154,115 +133,8 @@ fn levels(page: &Page, report: &Report) -> String {
     format!("\n{}", grid.render())
 }
 
-const fn is_now(estimate: Option<Estimate>) -> bool {
-    matches!(estimate, Some(Estimate { confidence: Confidence::Now, .. }))
-}
-
-/// When it would start, and how sure that is.
-pub(super) fn estimate(page: &Page, estimate: Option<Estimate>) -> String {
-    match estimate {
-        Some(Estimate { confidence: Confidence::Now, .. }) => "now".to_owned(),
-        Some(Estimate { at, confidence: Confidence::AtLatest }) => {
-            format!("{} at the latest ({}), if nothing goes ahead of it", page.ahead(at), page.clock(at))
-        }
-        None => "unknown".to_owned(),
-    }
-}
-
-/// `in about 20m 00s (14:20:00) by the last 6 runs of what is in its way; `
-pub(super) fn likely(page: &Page, LikelyStart { at, runs }: LikelyStart) -> String {
-    let (ahead, clock) = (page.ahead(at).replacen("in ", "in about ", 1), page.clock(at));
-    format!("{ahead} ({clock}) by the last {runs} runs of what is in its way; ")
-}
-
-fn way_out(page: &Page, job: JobId, unblock: &Unblock, names: &Names) -> String {
-    match unblock {
-        Unblock::GangsEnd { gangs, at } => {
-            let listed = list(gangs.iter().map(|id| gang(*id, names)));
-            let verb = if gangs.len() == 1 { "ends" } else { "end" };
-            format!("{listed} {verb}{}", by(page, *at))
-        }
-        Unblock::RelaxTo { level, domain, times_milli } => {
-            let times = times_milli.map(|milli| {
-                let tenths = (milli + 50) / 100;
-                format!(
-                    ", where its collective takes {}.{}{} the time (predicted)",
-                    tenths / 10,
-                    tenths % 10,
-                    page.times()
-                )
-            });
-            format!(
-                "it may spread over one {level}: it starts now in {domain}{} (`--topology {level}`)",
-                times.unwrap_or_default()
-            )
-        }
-        Unblock::Without { rule: Rule::Spares } => {
-            "it may use spare nodes, which are kept for jobs whose hardware fails (`phalanx nodes` marks them): it fits there now"
-                .to_owned()
-        }
-        Unblock::Without { rule } => format!("it does without {rule}: it fits now"),
-        Unblock::StartFarther { nodes } => format!(
-            "it does not wait for a nearer place: it starts now on {} (`--topology anywhere`)",
-            count(u64::from(*nodes), "node")
-        ),
-        Unblock::Uncordon { nodes } => {
-            let each = list(nodes.iter().map(|node| format!("`phalanx uncordon {node}`")));
-            format!("nodes take work again: {each}")
-        }
-        Unblock::Repair { closed } => {
-            let each = closed.iter().map(|(node, devices)| {
-                if devices.is_empty() { node.to_string() } else { format!("{node}:{devices}") }
-            });
-            format!("hardware is repaired: {} (`phalanx health` says what is wrong)", list(each))
-        }
-        Unblock::At { at } => format!("time passes: {} ({})", page.ahead(*at), page.clock(*at)),
-        Unblock::ShorterLimit { limit_ms } => {
-            let minutes = limit_ms / 60_000;
-            format!(
-                "its time limit is at most {minutes} minutes: it starts now (`phalanx update {job} --time {minutes}m`)"
-            )
-        }
-    }
-}
-
-/// The end of jobs makes room at a time at which the gang does not start yet, for gangs go before it.
-fn ahead_of(report: &Report, unblock: &Unblock) -> String {
-    let ahead = report.position.saturating_sub(1);
-    let starts_at = report.estimated_start.map_or(Timestamp::MAX, |start| start.at);
-    match unblock {
-        Unblock::GangsEnd { at, .. } if ahead > 0 && at.is_none_or(|at| at < starts_at) => {
-            let (who, leave) = if ahead == 1 { ("the gang", "leaves") } else { ("the gangs", "leave") };
-            format!(", and {who} ahead of it {leave} it that room")
-        }
-        _ => String::new(),
-    }
-}
-
-fn by(page: &Page, at: Option<Timestamp>) -> String {
-    at.map_or_else(
-        || " (no time limit says when)".to_owned(),
-        |at| format!(", {} at the latest ({})", page.ahead(at), page.clock(at)),
-    )
-}
-
 /// `job 3 (eval)`.
 pub(super) fn gang(id: GangId, names: &Names) -> String {
     let name = names.get(&id.job).map(|name| format!(" ({})", clean(name))).unwrap_or_default();
     if id.index == 0 { format!("job {}{name}", id.job) } else { format!("gang {id}{name}") }
-}
-
-/// `a, b and c`, and how many more.
-fn list(items: impl Iterator<Item = String>) -> String {
-    const SHOWN: usize = 6;
-    let mut items: Vec<String> = items.collect();
-    if items.len() > SHOWN {
-        let more = items.len() - SHOWN;
-        items.truncate(SHOWN);
-        items.push(format!("{more} more"));
-    }
-    match items.split_last() {
-        Some((last, front)) if !front.is_empty() => format!("{} and {last}", front.join(", ")),
-        _ => items.concat(),
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use phalanx_local::protocol::{AdviseAsk, Answer, Verb as Ask};
+use phalanx_api::protocol::{AdviseAsk, Answer, Verb as Ask};
 
 use super::Session;
 use super::calendar::past;

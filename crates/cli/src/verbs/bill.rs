@@ -6,7 +6,7 @@ use jiff::ToSpan as _;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use phalanx_account::HOUR_MS;
-use phalanx_local::protocol::{Answer, BillAsk, BillBy, BillView, Verb as Ask};
+use phalanx_api::protocol::{Answer, BillAsk, BillBy, BillView, Verb as Ask};
 use phalanx_model::Timestamp;
 
 use super::Session;

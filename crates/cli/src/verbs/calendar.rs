@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use phalanx_local::protocol::{Answer, Verb as Ask, WindowAsk};
+use phalanx_api::protocol::{Answer, Verb as Ask, WindowAsk};
 use phalanx_model::{QueueName, Timestamp};
 use phalanx_spec::Scalar;
 use phalanx_spec::moment::Moment;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use phalanx_local::protocol::{Answer, Verb as Ask};
+use phalanx_api::protocol::{Answer, Verb as Ask};
 use phalanx_model::NodeName;
 
 use super::Session;

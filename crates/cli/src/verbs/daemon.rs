@@ -8,18 +8,18 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
+use phalanx_api::protocol::{Answer, Verb as Ask};
 use phalanx_journal::JournalError;
 use phalanx_local::client;
 use phalanx_local::daemon::{UpError, UpOptions};
 use phalanx_local::daemon_log::{self, DaemonLog};
-use phalanx_local::protocol::{Answer, Verb as Ask};
 use phalanx_node::IsolationChoice;
 use phalanx_shell::log::{self, Format};
 
 use owo_colors::OwoColorize as _;
 
 use super::Session;
-use crate::args::Up;
+use crate::args::{Up, api_flag};
 use crate::failure::Failure;
 use crate::output;
 
@@ -56,6 +56,7 @@ pub(super) fn up(session: &Session, up: Up) -> Result<ExitCode, Failure> {
         idle_after,
         dcgm,
         dcgm_job_mapping,
+        api: up.api,
         preflight: up.preflight.options(),
         ..UpOptions::new(paths)
     };
@@ -94,10 +95,12 @@ fn failure(error: &UpError) -> Failure {
         UpError::Cgroup(_) => {
             Failure::unavailable(message, "`systemctl start phalanx-ranks` makes that of the unit")
         }
-        UpError::Limits(_) | UpError::Metrics(..) | UpError::JobMapping(..) | UpError::HealthPolicy(_) => {
-            Failure::usage(message, "")
-        }
-        UpError::Journal(_) | UpError::History(_) | UpError::Thread(_) => {
+        UpError::Limits(_)
+        | UpError::Api(..)
+        | UpError::Metrics(..)
+        | UpError::JobMapping(..)
+        | UpError::HealthPolicy(_) => Failure::usage(message, ""),
+        UpError::Tokens(..) | UpError::Journal(_) | UpError::History(_) | UpError::Thread(_) => {
             Failure::unavailable(message, "nothing was changed")
         }
     }
@@ -151,6 +154,7 @@ fn spawn(session: &Session, up: &Up, log: File) -> Result<Child, Failure> {
     if let Some(cgroup) = &up.cgroup {
         command.arg("--cgroup").arg(cgroup);
     }
+    command.arg(api_flag(up.api));
     if let Some(at) = &up.metrics {
         command.arg(format!("--metrics={at}"));
     }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use phalanx_local::protocol::{Answer, JobRef, Verb as Ask};
+use phalanx_api::protocol::{Answer, JobRef, Verb as Ask};
 
 use super::Session;
 use crate::args::Defrag;

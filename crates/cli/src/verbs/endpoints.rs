@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use phalanx_local::protocol::{Answer, EndpointState, EndpointView, EndpointsView, JobRef, Verb as Ask};
+use phalanx_api::protocol::{Answer, EndpointState, EndpointView, EndpointsView, JobRef, Verb as Ask};
 use phalanx_model::{JobId, NodeName, Timestamp};
 use serde_json::Value;
 

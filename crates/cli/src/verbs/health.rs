@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use phalanx_local::protocol::{Answer, HealthFinding, HealthReport, Verb as Ask};
+use phalanx_api::protocol::{Answer, HealthFinding, HealthReport, Verb as Ask};
 
 use super::{Session, cluster};
 use crate::args::{Health, HealthAct, HealthReportOf};

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use phalanx_local::protocol::{Answer, JobFilter, JobRef, JobView, Verb as Ask, WhyView};
+use phalanx_api::protocol::{Answer, JobFilter, JobRef, JobView, Verb as Ask, WhyView};
 use phalanx_model::{NodeName, Placement};
 use serde::Serialize;
 use serde_json::json;

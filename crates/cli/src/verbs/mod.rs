@@ -21,6 +21,7 @@ mod scheduler;
 mod sim;
 mod submit;
 mod terminal;
+mod token;
 mod top;
 pub(crate) mod topo;
 mod wait;
@@ -32,9 +33,9 @@ use std::time::Duration;
 
 use clap::Parser;
 use clap::error::ErrorKind;
+use phalanx_api::protocol::{Answer, JobRef, Verb as Ask};
 use phalanx_local::Paths;
 use phalanx_local::client;
-use phalanx_local::protocol::{Answer, JobRef, Verb as Ask};
 
 use crate::args::{Cli, Global, Kind, Reach, SchemaOf, Top, TopOf, Verb, World};
 use crate::complete;
@@ -114,6 +115,8 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
         Verb::Cancel(cancel) if cancel.verb.jobs.is_empty() => jobs::cancel_by(&session, &cancel.verb),
         Verb::Cancel(cancel) => jobs::cancel(&session, &cancel.verb.jobs),
         Verb::Nodes(_) => cluster::nodes(&session),
+        Verb::Dashboard(asked) => token::dashboard(&session, &asked),
+        Verb::Token(asked) => token::token(&session, asked),
         Verb::Topo(topo) => topo::topo(&session, topo),
         Verb::Predict(asked) => predict::predict(&session, &asked),
         Verb::Queues(queues) => policy::queues(&session, &queues),

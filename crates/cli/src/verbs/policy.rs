@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
 
-use phalanx_local::protocol::{Answer, AuditFilter, BoostAsk, JobRef, News as Told, Verb as Ask};
+use phalanx_api::protocol::{Answer, AuditFilter, BoostAsk, JobRef, News as Told, Verb as Ask};
 use phalanx_local::queues::QueuesError;
 use phalanx_model::{JobUpdate, QueueName};
 use phalanx_spec::SharePolicy;

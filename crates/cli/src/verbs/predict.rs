@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
+use phalanx_api::protocol::DryRunView;
 use phalanx_cost::{Collective, Ground, Network, Point, sweep};
 use phalanx_discover::describe;
-use phalanx_local::protocol::DryRunView;
 use phalanx_model::product::Product;
 use phalanx_model::{DeviceMask, Gang, Job, Node, NodeName, Pattern, Placement, Timestamp, Transport};
 use phalanx_spec::pattern::NamePattern;

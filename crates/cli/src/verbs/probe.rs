@@ -9,7 +9,7 @@ mod task;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use phalanx_local::protocol::{Answer, NodesView, TopologyView, Verb as Ask};
+use phalanx_api::protocol::{Answer, NodesView, TopologyView, Verb as Ask};
 use phalanx_model::{Admin, Node, Origin};
 use serde_json::json;
 

@@ -11,7 +11,7 @@ use jiff::tz::TimeZone;
 use phalanx_sim::command::{self, COMMANDS, CommandError, Host};
 use phalanx_sim::report::Progress;
 
-use phalanx_local::protocol::{Answer, Verb as Ask};
+use phalanx_api::protocol::{Answer, Verb as Ask};
 use phalanx_model::{Input, Snapshot};
 use serde_json::json;
 

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use phalanx_local::protocol::{Answer, DryRunView, JobRef, Verb as Ask};
+use phalanx_api::protocol::{Answer, DryRunView, JobRef, Verb as Ask};
 use phalanx_model::{Gang, Job, JobId, NodeName};
 use serde::Serialize;
 

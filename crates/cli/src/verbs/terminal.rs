@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use nix::sys::signal::SigSet;
+use phalanx_api::protocol::{Answer, ExecAsk, JobRef, TerminalView, Verb as Ask};
 use phalanx_local::RANK_TERMINAL as RANK;
-use phalanx_local::protocol::{Answer, ExecAsk, JobRef, TerminalView, Verb as Ask};
 use phalanx_model::JobId;
 use phalanx_node::terminal::{self, Outcome, Surface, Surroundings, keeper};
 

@@ -10,7 +10,7 @@ use crossterm::terminal::{
     disable_raw_mode, enable_raw_mode, size,
 };
 use crossterm::{cursor, queue};
-use phalanx_local::protocol::{Answer, JobFilter, Verb as Ask};
+use phalanx_api::protocol::{Answer, JobFilter, Verb as Ask};
 
 use super::Session;
 use crate::failure::Failure;

@@ -9,9 +9,9 @@ use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use phalanx_api::protocol::{Answer, TopologyView, Verb as Ask};
 use phalanx_discover::map::{self, MapChange, MapFinding, MapUnit};
 use phalanx_discover::{Discovered, Finding, Severity, check, host};
-use phalanx_local::protocol::{Answer, TopologyView, Verb as Ask};
 use phalanx_model::{DeviceMask, Machine, NodeName};
 use phalanx_spec::MeasuredEnd;
 use serde_json::{Value, json};

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
-use phalanx_local::protocol::{Answer, Request, Verb};
+use phalanx_api::protocol::{Answer, Request, Verb};
 use tempfile::TempDir;
 
 /// What answers a request: says one answer after the other.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use phalanx_account::State;
 use phalanx_account::advice::{Advice, Charged, Pace, What};
+use phalanx_api::protocol::*;
 use phalanx_health::{Line, Next, Repair, Seen};
-use phalanx_local::protocol::*;
 use phalanx_model::*;
 
 /// 2026-11-21 12:00:00 UTC.
@@ -498,6 +498,23 @@ pub fn health_of_one() -> HealthView {
     HealthView { samples: samples.into(), ports: ports.into(), pressure, devices: 8, breaker: None, ..view }
 }
 
+pub fn tokens() -> Vec<TokenView> {
+    let token = |name: &str, user: &str, uid, read_only| TokenView {
+        name: name.to_owned(),
+        user: user.to_owned(),
+        uid,
+        read_only,
+        created_at: Timestamp(NOW.0 - 7_200_000),
+        expires_at: Timestamp(NOW.0 + 36_000_000),
+    };
+    vec![token("ci", "alice", 1000, false), token("wall-screen", "bob", 1001, true)]
+}
+
+pub fn new_token() -> NewTokenView {
+    let address = "http://127.0.0.1:7077".to_owned();
+    NewTokenView { token: tokens().swap_remove(0), text: "phx_0123".to_owned(), address }
+}
+
 pub fn audit() -> Vec<AuditView> {
     let act = |user: &str, uid, verb: &str, target: &str, detail: &str| AuditView {
         at: Timestamp(NOW.0 - 7_200_000),
@@ -690,7 +707,7 @@ pub fn report() -> Report {
 }
 
 pub fn why() -> WhyView {
-    WhyView { job: pending(), reports: vec![report()], now: NOW }
+    WhyView { job: pending(), reports: vec![report()], now: NOW, sentences: Vec::new() }
 }
 
 /// Starts now, on one machine, where first fit would take two.
@@ -716,6 +733,7 @@ pub fn dry_run() -> DryRunView {
         predicted: vec![Some(predicted(12_400, 8_100, 12_500_000_000))],
         first_fit: vec![Some(first_fit)],
         levels: levels(),
+        sentences: Vec::new(),
     }
 }
 
@@ -927,6 +945,7 @@ pub fn why_preempted() -> WhyView {
         job: preempted(),
         reports: vec![Report { gang: JobId(7).gang(0), reason, ..report() }],
         now: NOW,
+        sentences: Vec::new(),
     }
 }
 

@@ -141,6 +141,6 @@ pub(super) fn link_text(kind: LinkKind) -> String {
     match kind {
         LinkKind::Nvlink(count) => format!("NVLink × {count}"),
         LinkKind::Xgmi => "xGMI".to_owned(),
-        other => crate::describe::class(other),
+        other => other.to_string(),
     }
 }

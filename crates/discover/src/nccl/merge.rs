@@ -203,11 +203,9 @@ fn check_fabric(tree: &Tree, live: &Machine, gaps: &mut Vec<Gap>) {
         let (Ok(a), Ok(b)) = (u32::try_from(a), u32::try_from(b)) else { continue };
         let there = live.device_link(a, b);
         if there != Some(link.kind) {
-            let word = there.map_or_else(|| "nothing".into(), crate::describe::class);
-            let what = format!(
-                "the file has {} between GPU{a} and GPU{b}, and the machine has {word}",
-                crate::describe::class(link.kind)
-            );
+            let word = there.map_or_else(|| "nothing".into(), |kind| kind.to_string());
+            let what =
+                format!("the file has {} between GPU{a} and GPU{b}, and the machine has {word}", link.kind);
             gaps.push(Gap::new((0, 0), what));
         }
     }

@@ -48,5 +48,5 @@ pub(super) async fn serve_pulse(
         .route("/metrics", get(metrics));
     let listener = tokio::net::TcpListener::bind(at).await?;
     tracing::info!(address = %listener.local_addr()?, "serves /healthz, /readyz and /metrics");
-    http::serve(listener, routes).await
+    http::serve(listener, routes, http::METRICS).await
 }

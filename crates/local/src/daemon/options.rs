@@ -51,8 +51,21 @@ pub struct UpOptions {
     pub dcgm: Option<String>,
     /// The folder that DCGM's exporter reads the jobs of GPUs from.
     pub dcgm_job_mapping: Option<PathBuf>,
+    /// Where the API and the dashboard are served.
+    pub api: ApiAt,
     /// The check of GPUs before ranks start.
     pub preflight: Option<PreflightOptions>,
+}
+
+/// Where the API and the dashboard are served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ApiAt {
+    /// On a loopback address, from when somebody first asks for a token on, also after a restart.
+    #[default]
+    WhenAsked,
+    /// On this loopback address.
+    Address(SocketAddr),
+    Nowhere,
 }
 
 impl UpOptions {
@@ -73,6 +86,7 @@ impl UpOptions {
             idle_after: IDLE_AFTER,
             dcgm: None,
             dcgm_job_mapping: None,
+            api: ApiAt::WhenAsked,
             preflight: None,
         }
     }
@@ -90,6 +104,10 @@ pub enum UpError {
     Thread(io::Error),
     #[error("metrics cannot be served on {0}: {1}")]
     Metrics(SocketAddr, io::Error),
+    #[error("the API cannot be served on {0}: {1}")]
+    Api(SocketAddr, io::Error),
+    #[error("the tokens in {} cannot be read: {}; remove the file if they are lost anyway", .0.display(), .1)]
+    Tokens(PathBuf, io::Error),
     #[error("jobs of GPUs cannot be written for DCGM's exporter to {}: {}", .0.display(), .1)]
     JobMapping(PathBuf, io::Error),
     #[error("ranks cannot be put where `--cgroup` says: {0}")]

@@ -12,7 +12,7 @@ use super::bill::micro;
 use super::query::{narrowed, optional, time, unsigned};
 use super::rows::integer;
 use super::{History, HistoryError};
-use crate::protocol::AdviseAsk;
+use phalanx_api::protocol::AdviseAsk;
 
 /// Runs that one question looks at, the newest.
 pub(crate) const RUNS_MAX: u32 = 50_000;
@@ -101,7 +101,7 @@ const JOB: usize = OF_USED + 17;
 
 /// The question for runs. Those of jobs that finished before the time are not looked at.
 fn runs_sql(uid: Option<u32>, ask: &AdviseAsk) -> (String, Vec<Value>) {
-    let conditions = ask.conditions(uid, ["owner_uid = ?", "owner = ?"]);
+    let conditions = conditions(ask, uid, ["owner_uid = ?", "owner = ?"]);
     let (mut sql, rest) = narrowed(&RUNS.replace("{group}", GROUP), conditions);
     sql += " AND began >= ?1 ORDER BY began DESC LIMIT ?";
     let mut values = vec![Value::Integer(integer(ask.since.unwrap_or_default().0))];
@@ -110,20 +110,18 @@ fn runs_sql(uid: Option<u32>, ask: &AdviseAsk) -> (String, Vec<Value>) {
     (sql, values)
 }
 
-impl AdviseAsk {
-    /// Which jobs, where `owner` and `uid` are names of columns.
-    fn conditions(
-        &self,
-        only: Option<u32>,
-        [uid, owner]: [&'static str; 2],
-    ) -> [(&'static str, Option<Value>); 3] {
-        [
-            (uid, only.map(|uid| Value::Integer(uid.into()))),
-            (owner, self.user.clone().map(Value::Text)),
-            // A bracket means nothing here, and much to SQLite.
-            ("name GLOB ?", self.job.as_ref().map(|like| Value::Text(like.replace('[', "[[]")))),
-        ]
-    }
+/// Which jobs, where `owner` and `uid` are names of columns.
+fn conditions(
+    ask: &AdviseAsk,
+    only: Option<u32>,
+    [uid, owner]: [&'static str; 2],
+) -> [(&'static str, Option<Value>); 3] {
+    [
+        (uid, only.map(|uid| Value::Integer(uid.into()))),
+        (owner, ask.user.clone().map(Value::Text)),
+        // A bracket means nothing here, and much to SQLite.
+        ("name GLOB ?", ask.job.as_ref().map(|like| Value::Text(like.replace('[', "[[]")))),
+    ]
 }
 
 impl History {
@@ -171,7 +169,7 @@ impl History {
         jobs: &BTreeMap<JobId, &Group>,
     ) -> Result<BTreeMap<Group, Charged>, HistoryError> {
         let question = "SELECT job, price_micro, sum(device_us) FROM account";
-        let (mut sql, mut values) = narrowed(question, ask.conditions(uid, ["uid = ?", "user = ?"]));
+        let (mut sql, mut values) = narrowed(question, conditions(ask, uid, ["uid = ?", "user = ?"]));
         sql += " AND job > 0 AND hour >= ? GROUP BY 1, 2";
         values.push(Value::Integer(integer(ask.since.unwrap_or_default().0 / HOUR_MS)));
         let rows = self.many(&sql, rusqlite::params_from_iter(values), |row| {

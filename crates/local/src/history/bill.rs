@@ -10,7 +10,7 @@ use rusqlite::{OptionalExtension as _, Row, Transaction};
 use super::query::{narrowed, time};
 use super::rows::integer;
 use super::{History, HistoryError, ROWS_MAX};
-use crate::protocol::{BillAsk, BillBy, BillLine, BillView};
+use phalanx_api::protocol::{BillAsk, BillBy, BillLine, BillView};
 
 /// The account is kept so long, in hours: a year and a month.
 pub(super) const KEPT_HOURS: u64 = 396 * DAY_HOURS;
@@ -25,23 +25,21 @@ const GATHER: &str = "INSERT INTO account
     FROM account WHERE hour < ?1 AND job > 0 GROUP BY 1, 2, 3, 4, 5, 8, 9, 10, 12, 13
     ON CONFLICT DO UPDATE SET device_us = device_us + excluded.device_us";
 
-impl BillBy {
-    /// The text of a line, as SQLite makes it of a row.
-    const fn sql(self) -> &'static str {
-        match self {
-            Self::Queue => "queue",
-            Self::User => "user",
-            Self::Job => "CASE job WHEN 0 THEN '' WHEN -1 THEN 'older jobs' ELSE job || ' ' || name END",
-            Self::Model => "model",
-            Self::State => "state",
-            Self::Month => "strftime('%Y-%m', hour * 3600, 'unixepoch')",
-            Self::Day => "strftime('%Y-%m-%d', hour * 3600, 'unixepoch')",
-            Self::Hour => "strftime('%Y-%m-%dT%H:00Z', hour * 3600, 'unixepoch')",
-            Self::Spot => "CASE spot WHEN 0 THEN '' ELSE 'spot' END",
-            Self::Price => "CASE price_micro WHEN 0 THEN '' ELSE CAST(price_micro AS TEXT) END",
-            Self::ListPrice => "CASE list_micro WHEN 0 THEN '' ELSE CAST(list_micro AS TEXT) END",
-            Self::Rate => "rate",
-        }
+/// The text of a line, as SQLite makes it of a row.
+const fn sql(by: BillBy) -> &'static str {
+    match by {
+        BillBy::Queue => "queue",
+        BillBy::User => "user",
+        BillBy::Job => "CASE job WHEN 0 THEN '' WHEN -1 THEN 'older jobs' ELSE job || ' ' || name END",
+        BillBy::Model => "model",
+        BillBy::State => "state",
+        BillBy::Month => "strftime('%Y-%m', hour * 3600, 'unixepoch')",
+        BillBy::Day => "strftime('%Y-%m-%d', hour * 3600, 'unixepoch')",
+        BillBy::Hour => "strftime('%Y-%m-%dT%H:00Z', hour * 3600, 'unixepoch')",
+        BillBy::Spot => "CASE spot WHEN 0 THEN '' ELSE 'spot' END",
+        BillBy::Price => "CASE price_micro WHEN 0 THEN '' ELSE CAST(price_micro AS TEXT) END",
+        BillBy::ListPrice => "CASE list_micro WHEN 0 THEN '' ELSE CAST(list_micro AS TEXT) END",
+        BillBy::Rate => "rate",
     }
 }
 
@@ -59,7 +57,7 @@ impl History {
             ("hour >= ?", ask.since.map(hour)),
             ("hour < ?", ask.until.map(hour)),
         ];
-        let columns: String = ask.by.iter().map(|by| format!("{}, ", by.sql())).collect();
+        let columns: String = ask.by.iter().map(|by| format!("{}, ", sql(*by))).collect();
         let groups: Vec<String> = (1..=ask.by.len() + 4).map(|column| column.to_string()).collect();
         let groups = groups.join(", ");
         let question =

@@ -9,7 +9,7 @@ use rusqlite::{OptionalExtension, Params, Row as Found, params};
 
 use super::rows::integer;
 use super::{AttemptRow, AuditRow, EventRow, History, HistoryError, JobRow, MemberRow, ROWS_MAX, error};
-use crate::protocol::{AuditFilter, AuditView};
+use phalanx_api::protocol::{AuditFilter, AuditView};
 
 /// Which jobs; what is not set does not matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub struct Filter {
     pub since: Option<Timestamp>,
     /// Submitted before this time: for the next page.
     pub before: Option<Timestamp>,
+    /// With a lower number than this: for the next page of a list by number.
+    pub below: Option<JobId>,
     /// Only those that finished.
     pub finished: bool,
     /// At most [`ROWS_MAX`], which is also the default.
@@ -35,8 +37,8 @@ pub struct Filter {
 impl Default for Filter {
     fn default() -> Self {
         let (owner_uid, owner, queue, name, like) = (None, None, None, None, None);
-        let (states, since, before, finished) = (Vec::new(), None, None, false);
-        Self { owner_uid, owner, queue, states, name, like, since, before, finished, limit: ROWS_MAX }
+        let (states, since, before, below, finished) = (Vec::new(), None, None, None, false);
+        Self { owner_uid, owner, queue, states, name, like, since, before, below, finished, limit: ROWS_MAX }
     }
 }
 
@@ -53,6 +55,7 @@ impl Filter {
             ("name GLOB ?", self.like.as_ref().map(|like| Value::Text(like.replace('[', "[[]")))),
             ("submitted_at >= ?", self.since.map(time)),
             ("submitted_at < ?", self.before.map(time)),
+            ("id < ?", self.below.map(|id| Value::Integer(integer(id.0)))),
         ];
         let (mut sql, mut values) = narrowed("SELECT * FROM jobs", conditions);
         match &*self.states {

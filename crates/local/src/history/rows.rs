@@ -8,7 +8,7 @@ use phalanx_account::{Payer, Priced};
 use super::advise::{UsedRow, write_used};
 use super::budgets::{BudgetRow, write_budget};
 use super::{History, HistoryError, error};
-use crate::protocol::AuditView;
+use phalanx_api::protocol::AuditView;
 
 /// One job: `sacct`'s line.
 #[derive(Clone, Debug, PartialEq, Eq)]

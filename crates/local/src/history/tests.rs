@@ -6,7 +6,7 @@ use phalanx_model::{Change, FailureClass, JobId, StopCause, Timestamp};
 
 use super::prune::{OLD, SURPLUS};
 use super::*;
-use crate::protocol::{AuditFilter, AuditView};
+use phalanx_api::protocol::{AuditFilter, AuditView};
 
 fn job(id: u64) -> JobRow {
     let finished = !id.is_multiple_of(10);
@@ -275,6 +275,7 @@ fn union(a: &Filter, b: &Filter) -> Filter {
         name: a.name.clone().or_else(|| b.name.clone()),
         since: a.since.or(b.since),
         before: None,
+        below: None,
         finished: a.finished || b.finished,
         limit: ROWS_MAX,
     }
@@ -467,7 +468,7 @@ fn a_bill_adds_up_what_was_charged_and_shows_users_their_own() {
 
     use phalanx_account::{Class, Entry, HOUR_MS, Key, Payer, State};
 
-    use crate::protocol::{BillAsk, BillBy};
+    use phalanx_api::protocol::{BillAsk, BillBy};
 
     let dir = tempfile::tempdir().unwrap();
     let mut history = History::open(&dir.path().join("history.db")).unwrap();
@@ -513,7 +514,7 @@ fn a_bill_adds_up_what_was_charged_and_shows_users_their_own() {
     let lines = |history: &History, uid: Option<u32>, ask: BillAsk| -> Vec<String> {
         let view = history.bill(uid, &ask).unwrap();
         assert_eq!(view.until, Timestamp((hour + 2) * HOUR_MS));
-        let line = |line: &crate::protocol::BillLine| {
+        let line = |line: &phalanx_api::protocol::BillLine| {
             format!("{} {} {}", line.of.join("|"), line.total_us() / 3_600_000_000, line.cost_micro)
         };
         view.lines.iter().map(line).collect()
@@ -547,7 +548,7 @@ fn jobs_of_old_days_are_gathered_and_the_account_still_adds_up() {
 
     use phalanx_account::{Entry, HOUR_MS, Key, Payer, State};
 
-    use crate::protocol::{BillAsk, BillBy};
+    use phalanx_api::protocol::{BillAsk, BillBy};
 
     let dir = tempfile::tempdir().unwrap();
     let mut history = History::open(&dir.path().join("history.db")).unwrap();
@@ -573,7 +574,7 @@ fn jobs_of_old_days_are_gathered_and_the_account_still_adds_up() {
     let lines = |history: &History| -> Vec<String> {
         let by = vec![BillBy::Job, BillBy::User, BillBy::Day];
         let view = history.bill(None, &BillAsk { by, ..BillAsk::default() }).unwrap();
-        let line = |line: &crate::protocol::BillLine| {
+        let line = |line: &phalanx_api::protocol::BillLine| {
             format!("{}: {} {}", line.of[0], line.of[1], line.total_us() / 3_600_000_000)
         };
         view.lines.iter().map(line).collect()

@@ -1,7 +1,7 @@
 //! The checkpoint interval: Young's √(2 · cost · M), with M the mean time between losses of a node of the gang (J. W. Young,
 //! 1974).
 
-use crate::protocol::CheckpointView;
+use phalanx_api::protocol::CheckpointView;
 
 /// The prior: one loss in 264 node-days. Llama 3's training had 419 in 54 days on 2,048 nodes (arXiv:2407.21783, table 5). It
 /// weighs as much as one observed loss.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use phalanx_model::Timestamp;
 
 use super::line::Line;
-use crate::protocol::{ProgressView, StragglerView};
+use phalanx_api::protocol::{ProgressView, StragglerView};
 
 /// A rank becomes a straggler above the first ratio of its work to the median of its gang, and ceases to be one below the
 /// second, in thousandths. Chosen: ranks with equal shares of work differ by less, and a restart is worth more.

@@ -1,7 +1,12 @@
 use super::*;
 
 fn peer(uid: u32, is_operator: bool) -> Peer {
-    Peer { owner: Owner { uid, gid: uid, name: uid.to_string() }, is_operator, is_known: true }
+    Peer {
+        owner: Owner { uid, gid: uid, name: uid.to_string() },
+        is_operator,
+        is_known: true,
+        is_reader: false,
+    }
 }
 
 #[test]

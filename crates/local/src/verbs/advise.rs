@@ -10,8 +10,8 @@ use super::{Failure, unreadable};
 use crate::account;
 use crate::daemon::Daemon;
 use crate::history::{Basis, Group, RUNS_MAX};
-use crate::protocol::{AdviceView, AdviseAsk, Answer, JobAdvice};
-use crate::server::Peer;
+use phalanx_api::Peer;
+use phalanx_api::protocol::{AdviceView, AdviseAsk, Answer, JobAdvice};
 
 /// Advice on the jobs that a peer may see.
 pub(super) fn advise(daemon: &Daemon, peer: &Peer, ask: &AdviseAsk) -> Result<Answer, Failure> {

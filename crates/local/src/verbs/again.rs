@@ -4,8 +4,8 @@ use phalanx_model::{Gang, Job, JobId};
 
 use super::{Failure, get, refuse};
 use crate::daemon::Daemon;
-use crate::protocol::{Answer, ErrorCode, JobRef};
-use crate::server::Peer;
+use phalanx_api::Peer;
+use phalanx_api::protocol::{Answer, ErrorCode, JobRef};
 
 /// The job of the key, if that is what is submitted again.
 pub(super) fn answer(daemon: &Daemon, peer: &Peer, job: &Job, existing: JobId) -> Result<Answer, Failure> {

@@ -3,8 +3,8 @@
 use super::{Failure, refuse, unreadable};
 use crate::account;
 use crate::daemon::Daemon;
-use crate::protocol::{Answer, BillAsk, BillBy, ErrorCode};
-use crate::server::Peer;
+use phalanx_api::Peer;
+use phalanx_api::protocol::{Answer, BillAsk, BillBy, ErrorCode};
 
 /// What a peer may see of the account.
 pub(super) fn bill(daemon: &Daemon, peer: &Peer, ask: &BillAsk) -> Result<Answer, Failure> {

@@ -11,9 +11,9 @@ use phalanx_spec::pattern::NamePattern;
 use super::nodes::known;
 use super::{Failure, operator, refuse, turn};
 use crate::daemon::Daemon;
-use crate::protocol::{Answer, ErrorCode, WindowAsk};
-use crate::server::Peer;
 use crate::views;
+use phalanx_api::Peer;
+use phalanx_api::protocol::{Answer, ErrorCode, WindowAsk};
 
 /// Names, patterns and domains in one request.
 const SAID_MAX: usize = 1_000;

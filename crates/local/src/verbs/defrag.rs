@@ -7,8 +7,8 @@ use phalanx_shell::Engine;
 
 use super::{Failure, operator, refuse, resolve};
 use crate::daemon::Daemon;
-use crate::protocol::{Answer, DefragView, ErrorCode, JobRef, MoveView};
-use crate::server::Peer;
+use phalanx_api::Peer;
+use phalanx_api::protocol::{Answer, DefragView, ErrorCode, JobRef, MoveView};
 
 /// Finds the moves, and has them done if `apply` is set.
 pub(super) fn defrag(

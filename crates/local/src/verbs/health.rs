@@ -5,8 +5,8 @@ use phalanx_model::NodeName;
 
 use super::{Failure, nodes, operator, refuse};
 use crate::daemon::Daemon;
-use crate::protocol::{Answer, ErrorCode, HealthFinding, HealthReport, HealthView, hardware};
-use crate::server::Peer;
+use phalanx_api::Peer;
+use phalanx_api::protocol::{Answer, ErrorCode, HealthFinding, HealthReport, HealthView, hardware};
 
 pub(super) fn show(daemon: &Daemon, node: Option<&NodeName>) -> Result<Answer, Failure> {
     if let Some(node) = node {

@@ -6,9 +6,9 @@ use phalanx_model::{Input, NodeName, Timestamp};
 
 use super::{Failure, calendar, operator, refuse, unreadable};
 use crate::daemon::Daemon;
-use crate::protocol::{Answer, AuditFilter, ErrorCode, NodesView, REASON_CHARS_MAX};
-use crate::server::Peer;
 use crate::views;
+use phalanx_api::Peer;
+use phalanx_api::protocol::{Answer, AuditFilter, ErrorCode, NodesView, REASON_CHARS_MAX};
 
 /// Lines of the audit log in one list.
 const AUDIT_MAX: u32 = 10_000;

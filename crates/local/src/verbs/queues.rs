@@ -8,10 +8,10 @@ use phalanx_shell::Engine;
 use super::{Failure, get, operator, refuse, turn, unreadable};
 use crate::budgets;
 use crate::daemon::Daemon;
-use crate::protocol::{Answer, ErrorCode, HistoryView, JobRef, QueueDetailView, QueueView};
 use crate::queues::facts;
-use crate::server::Peer;
 use crate::views;
+use phalanx_api::Peer;
+use phalanx_api::protocol::{Answer, ErrorCode, HistoryView, JobRef, QueueDetailView, QueueView};
 
 /// Events in one list.
 const HISTORY_MAX: u32 = 100_000;

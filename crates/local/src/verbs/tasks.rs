@@ -3,7 +3,7 @@
 use phalanx_model::Tasks;
 
 use super::{Failure, refuse};
-use crate::protocol::{ErrorCode, JobView};
+use phalanx_api::protocol::{ErrorCode, JobView};
 
 /// Whether a user names a task with this number, or names no task and so means all.
 pub(super) fn is_named(named: Option<&Tasks>, number: Option<u32>) -> bool {

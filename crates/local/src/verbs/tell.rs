@@ -8,9 +8,9 @@ use phalanx_model::{GangId, Input, JobId};
 
 use super::{Failure, own, refuse};
 use crate::daemon::Daemon;
-use crate::protocol::{Answer, ErrorCode, JobRef, News};
-use crate::server::Peer;
 use crate::sessions::{LOOK_MS, used};
+use phalanx_api::Peer;
+use phalanx_api::protocol::{Answer, ErrorCode, JobRef, News};
 
 /// Metrics of one job: each name is kept in the books.
 const METRICS_MAX: usize = 64;

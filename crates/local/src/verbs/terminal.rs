@@ -8,9 +8,9 @@ use phalanx_node::{Found, adopt};
 
 use super::{Failure, own, refuse};
 use crate::daemon::Daemon;
-use crate::protocol::{Answer, ErrorCode, ExecAsk, GangView, JobRef, JobView, TerminalView};
-use crate::server::Peer;
 use crate::terminal;
+use phalanx_api::Peer;
+use phalanx_api::protocol::{Answer, ErrorCode, ExecAsk, GangView, JobRef, JobView, TerminalView};
 
 /// How long a shim may take to start a command.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(5);

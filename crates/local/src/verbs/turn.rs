@@ -7,8 +7,8 @@ use phalanx_shell::Engine;
 use super::{Failure, check_access, operator, own, refuse, tasks};
 use crate::budgets;
 use crate::daemon::Daemon;
-use crate::protocol::{Answer, BoostAsk, ErrorCode, EventView, JobRef, JobView};
-use crate::server::Peer;
+use phalanx_api::Peer;
+use phalanx_api::protocol::{Answer, BoostAsk, ErrorCode, EventView, JobRef, JobView};
 
 pub(super) fn hold(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<Answer, Failure> {
     let job = whole(daemon, peer, wanted)?;

@@ -8,8 +8,8 @@ use phalanx_model::JobId;
 
 use super::{FOLLOW, Failure, LIST_PART, get, has_ended, refuse};
 use crate::daemon::Daemon;
-use crate::protocol::{Answer, ErrorCode, JobRef, WAIT_JOBS_MAX};
-use crate::server::{Peer, Reply};
+use phalanx_api::protocol::{Answer, ErrorCode, JobRef, WAIT_JOBS_MAX};
+use phalanx_api::{Peer, Reply};
 
 /// How often many jobs are looked at; up to [`LIST_PART`] jobs are looked at every [`FOLLOW`].
 const FOLLOW_MANY: Duration = Duration::from_secs(1);
@@ -19,7 +19,7 @@ pub(super) fn wait(
     daemon: &Arc<Daemon>,
     peer: &Peer,
     jobs: Vec<JobId>,
-    reply: &mut Reply,
+    reply: &mut dyn Reply,
 ) -> Result<(), Failure> {
     if jobs.len() > WAIT_JOBS_MAX {
         let message = format!("{} jobs are too many to wait for, the limit is {WAIT_JOBS_MAX}", jobs.len());

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use phalanx_model::{Ending, GangId, GangRecord, Job, Phase, Progress, Tasks};
 use phalanx_shell::Engine;
 
-use crate::protocol::ArrayView;
+use phalanx_api::protocol::ArrayView;
 
 /// Tasks in the view of one array.
 const SHOWN_MAX: usize = 64;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use phalanx_model::QueueName;
 use phalanx_shell::Engine;
 
-use crate::protocol::{WindowKind, WindowView};
+use phalanx_api::protocol::{WindowKind, WindowView};
 
 pub(crate) fn calendar(engine: &Engine) -> Vec<WindowView> {
     let mut all: BTreeMap<_, WindowView> = BTreeMap::new();

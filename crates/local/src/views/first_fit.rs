@@ -6,7 +6,7 @@ use phalanx_model::{DeviceMask, DomainName, Gang, LevelName, Levels, Needs, Node
 use phalanx_shell::{Engine, cost};
 
 use super::Map;
-use crate::protocol::FirstFitView;
+use phalanx_api::protocol::FirstFitView;
 
 type FreeDevices = BTreeMap<NodeName, DeviceMask>;
 

@@ -6,7 +6,7 @@ use phalanx_model::{Gang, GangRecord, Job, QueueName, QueueReport, Reason, Repor
 use phalanx_shell::{Engine, sentences};
 
 use super::class_of;
-use crate::protocol::{QueueDetailView, QueueView, WaitingView};
+use phalanx_api::protocol::{QueueDetailView, QueueView, WaitingView};
 
 /// Gangs of one queue that are explained: each costs a search.
 const WAITING_MAX: usize = 200;

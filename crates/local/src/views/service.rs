@@ -3,7 +3,7 @@
 use phalanx_model::{GangRecord, JobId, Phase, Reason, Replicas};
 use phalanx_shell::Engine;
 
-use crate::protocol::ServiceView;
+use phalanx_api::protocol::ServiceView;
 
 pub(super) fn service(
     engine: &Engine,

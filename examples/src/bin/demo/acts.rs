@@ -6,7 +6,7 @@ use std::fs;
 use comfy_table::{Table, presets::NOTHING};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use phalanx_local::protocol::{Answer, JobView, Verb};
+use phalanx_api::protocol::{Answer, JobView, Verb};
 use phalanx_model::{DeviceMask, Placement};
 
 use crate::cluster::Files;

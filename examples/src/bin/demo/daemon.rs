@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use phalanx_api::protocol::{Answer, DryRunView, JobRef, JobView, LogAsk, NodeView, Verb};
 use phalanx_local::client::ask;
-use phalanx_local::protocol::{Answer, DryRunView, JobRef, JobView, LogAsk, NodeView, Verb};
 use phalanx_local::{Paths, client};
 use phalanx_model::{JobId, MemberId, Owner, Timestamp};
 use phalanx_spec::{JobFile, SubmitContext};

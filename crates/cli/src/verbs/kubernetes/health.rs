@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
+use phalanx_api::protocol::{HealthView, hardware};
 use phalanx_kube::crd::requests::{Finding, Request};
 use phalanx_kube::user::{Asked, HealthSeen};
-use phalanx_local::protocol::{HealthView, hardware};
 use phalanx_model::Grade;
 
 use super::{Session, say};

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use phalanx_api::protocol::TopologyView;
 use phalanx_cost::Constants;
 use phalanx_discover::host;
-use phalanx_local::protocol::TopologyView;
 use phalanx_model::{CostTable, DomainName, LevelName, Levels, Node, NodeName, shape};
 use phalanx_sim::cluster::{Clos, Cluster, ClusterError};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_local::protocol::TopologyView;
+use phalanx_api::protocol::TopologyView;
 use phalanx_model::{DomainName, JobId, LinkKind, Node};
 use serde::Serialize;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use phalanx_local::protocol::TopologyView;
+use phalanx_api::protocol::TopologyView;
 use phalanx_model::{
     Gang, Job, JobId, JobName, Needs, Node, Owner, Policy, Program, QueueName, Stop, Timestamp, Topology,
 };

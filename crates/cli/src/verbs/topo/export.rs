@@ -5,10 +5,10 @@ use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
+use phalanx_api::protocol::{Answer, Verb as Ask};
 use phalanx_discover::fabric::slurm_yaml;
 use phalanx_discover::objects::{Preset, hyper_nodes, topologies};
 use phalanx_discover::{map, nccl};
-use phalanx_local::protocol::{Answer, Verb as Ask};
 use phalanx_model::domains::Domains;
 use phalanx_model::{CostTable, Graph, Host, Machine};
 use phalanx_spec::ClusterFile;

@@ -6,12 +6,12 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use phalanx_api::protocol::TopologyView;
 use phalanx_cost::Constants;
 use phalanx_discover::Gap;
 use phalanx_discover::map::{self, Assembled, Options, Part};
 use phalanx_discover::objects::Preset;
 use phalanx_discover::source::{self, Kind, MachineReading};
-use phalanx_local::protocol::TopologyView;
 use phalanx_model::domains::{self, Domains};
 use phalanx_model::{CostTable, Graph, LevelName, Levels, Machine, Node, NodeName};
 use phalanx_spec::{ClusterFile, FILE_BYTES_MAX, MeasuredPair};

@@ -124,7 +124,7 @@ fn links(a: &Machine, b: &Machine) -> Vec<String> {
     // A pair without a link was not readable.
     for (pair, was, is) in in_both(&old, &new) {
         let text = if was.0 != is.0 {
-            format!("{}, was {}", word(is.0), word(was.0))
+            format!("{}, was {}", is.0, was.0)
         } else if was.1 != is.1 && was.1 > 0 && is.1 > 0 {
             format!("{} GB/s, was {}", gb_per_s(is.1.into()), gb_per_s(was.1.into()))
         } else {
@@ -146,18 +146,4 @@ fn links(a: &Machine, b: &Machine) -> Vec<String> {
         }
     }
     texts
-}
-
-/// As `nvidia-smi topo -m` has it.
-fn word(kind: LinkKind) -> String {
-    match kind {
-        LinkKind::Nvlink(count) => return format!("NV{count}"),
-        LinkKind::Xgmi => "XGMI",
-        LinkKind::PcieSwitch => "PIX",
-        LinkKind::PcieBridges => "PXB",
-        LinkKind::HostBridge => "PHB",
-        LinkKind::Numa => "NODE",
-        LinkKind::Socket => "SYS",
-    }
-    .to_owned()
 }

@@ -1,9 +1,10 @@
 //! Replicas of a service, for routers of requests.
 
 use phalanx_model::{DeviceMask, DomainName, JobId, LevelName, NodeName, Timestamp};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EndpointsView {
     pub job: JobId,
     pub name: String,
@@ -17,7 +18,7 @@ pub struct EndpointsView {
 }
 
 /// A replica that runs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EndpointView {
     pub replica: u32,
     pub attempt: u32,
@@ -50,7 +51,7 @@ pub struct EndpointView {
     pub unread: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EndpointState {
     /// It takes requests.

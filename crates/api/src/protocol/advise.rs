@@ -2,10 +2,11 @@
 
 use phalanx_account::advice::{Advice, Charged};
 use phalanx_model::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Which jobs; all that is said must hold.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct AdviseAsk {
     /// A name of jobs, in which `*` stands for any text and `?` for one letter.
@@ -19,7 +20,7 @@ pub struct AdviseAsk {
 }
 
 /// Advice by the jobs of one user and name, first where it saves most.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AdviceView {
     pub since: Timestamp,
     pub until: Timestamp,
@@ -31,7 +32,7 @@ pub struct AdviceView {
 }
 
 /// Jobs of one user whose names differ in the digits at their end alone.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct JobAdvice {
     /// `sweep-*` for `sweep-1` and `sweep-2`.
     pub name: String,

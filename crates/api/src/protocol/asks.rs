@@ -1,9 +1,10 @@
 //! What requests carry beside jobs.
 
 use phalanx_model::{QueueName, Timestamp};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WindowAsk {
     /// Each a name, a pattern such as `gpu-[1-4]`, or a domain such as `rack=r1` or, where several have that name,
     /// `rack=b1/r1`.
@@ -14,14 +15,14 @@ pub struct WindowAsk {
     pub held_for: Option<QueueName>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BoostAsk {
     pub priority: i32,
     pub for_ms: u64,
 }
 
 /// What a gang's ranks tell the scheduler.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum News {
     /// They saved their work, just now.
@@ -35,7 +36,7 @@ pub enum News {
 }
 
 /// Which output of a job.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LogAsk {
     /// None: of all ranks.

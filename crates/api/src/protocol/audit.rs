@@ -1,13 +1,14 @@
 //! Who changed what.
 
 use phalanx_model::{NodeName, Timestamp};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Characters of a reason that a user gives.
 pub const REASON_CHARS_MAX: usize = 200;
 
 /// One line of the audit log.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AuditView {
     pub at: Timestamp,
     /// The user who asked, as the kernel and the name service know it.
@@ -25,7 +26,7 @@ pub struct AuditView {
 }
 
 /// Which lines of the audit log; all that is said must hold.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct AuditFilter {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,7 +39,7 @@ pub struct AuditFilter {
 }
 
 /// Who closed a node for new work, when, and why.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClosedBy {
     pub user: String,
     pub at: Timestamp,

@@ -1,10 +1,11 @@
 //! Moves of running jobs that open a place for a job that waits.
 
 use phalanx_model::{Estimate, GangId, NodeName, Placement, Timestamp};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What opens, for whom, what it saves and what it costs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DefragView {
     pub gang: GangId,
     pub name: String,
@@ -26,7 +27,7 @@ pub struct DefragView {
 }
 
 /// A job that moves.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MoveView {
     pub gang: GangId,
     pub name: String,

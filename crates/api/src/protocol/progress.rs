@@ -1,10 +1,11 @@
 //! Progress of a gang, from the reports of its ranks.
 
 use phalanx_model::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The progress of one attempt.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProgressView {
     /// Completed steps of the slowest rank. `None` if no rank has written a line that can be parsed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -39,7 +40,7 @@ pub struct ProgressView {
 }
 
 /// A rank whose own work for a step, without the time that it waits for other ranks, takes longer than that of the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StragglerView {
     pub rank: u32,
     /// Mean of the last reported steps, in microseconds.
@@ -49,7 +50,7 @@ pub struct StragglerView {
 }
 
 /// The checkpoint interval with the least expected cost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CheckpointView {
     /// How long the last checkpoint took to write, in milliseconds.
     pub takes_ms: u64,

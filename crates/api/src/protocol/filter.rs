@@ -1,10 +1,11 @@
 //! Which jobs somebody means.
 
-use phalanx_model::{Ending, QueueName};
+use phalanx_model::{Ending, JobId, QueueName};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Jobs that have all that is said here; with nothing said, all jobs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct JobFilter {
     /// Of this user, by number.
@@ -21,6 +22,9 @@ pub struct JobFilter {
     /// One of these words of [`super::JobView::state`]. None: any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub states: Vec<String>,
+    /// With a lower number than this: for the next page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<JobId>,
 }
 
 impl JobFilter {

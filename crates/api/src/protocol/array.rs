@@ -1,10 +1,11 @@
 //! How users name jobs and tasks of arrays, and what they see of an array.
 
 use phalanx_model::{JobId, Progress, Tasks};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A job as users name it: its number, or its name where that is clear.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JobRef {
     Id(JobId),
@@ -46,7 +47,7 @@ impl JobRef {
 }
 
 /// The tasks of an array, of which a view lists a part.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ArrayView {
     /// Their numbers, such as `0-99999`.
     pub numbers: Tasks,

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use phalanx_model::MemberId;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A command that is to run beside a rank.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExecAsk {
     /// None: the rank that has the terminal, or else the first.
     pub rank: Option<u32>,
@@ -16,7 +17,7 @@ pub struct ExecAsk {
 }
 
 /// The socket of a keeper ([`phalanx_node::terminal`]). It listens at once or very soon.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TerminalView {
     pub member: MemberId,
     /// A folder of the job's owner.

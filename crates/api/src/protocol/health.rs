@@ -2,10 +2,11 @@
 
 use phalanx_health::Line;
 use phalanx_model::{Grade, NodeName, PortVitals, Pressure, Timestamp, Vitals};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Evidence that an operator has, or a tool with an operator's rights.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HealthReport {
     pub node: NodeName,
     /// `None`: the node itself.
@@ -22,7 +23,7 @@ pub fn hardware(node: &NodeName, device: Option<u32>) -> String {
     device.map_or_else(|| format!("node {node}"), |device| format!("GPU {node}:{device}"))
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HealthFinding {
     /// The grade that it has until it is cleared.
@@ -31,7 +32,7 @@ pub enum HealthFinding {
     Xid(u32),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HealthView {
     /// What is not ok, or has evidence; worst first.
     pub lines: Vec<Line>,
@@ -54,7 +55,7 @@ pub struct HealthView {
     pub breaker: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SampleView {
     pub node: NodeName,
     pub device: u32,
@@ -62,14 +63,14 @@ pub struct SampleView {
     pub vitals: Vitals,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PortView {
     pub node: NodeName,
     pub at: Timestamp,
     pub port: PortVitals,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PressureView {
     pub node: NodeName,
     pub at: Timestamp,

@@ -4,11 +4,12 @@ use phalanx_model::{
     Admin, Budget, CostTable, DeviceMask, GangId, JobId, Levels, Node, NodeHealth, NodeName, Origin,
     QueueName, QueueReport, Spot, Timestamp,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::audit::ClosedBy;
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodesView {
     pub nodes: Vec<NodeView>,
     /// How processes of a job are held together on this host.
@@ -20,7 +21,7 @@ pub struct NodesView {
     pub warnings: Vec<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeView {
     pub name: NodeName,
     pub path: Vec<String>,
@@ -56,7 +57,7 @@ pub struct NodeView {
 }
 
 /// What is to come for some nodes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WindowView {
     pub kind: WindowKind,
     pub nodes: Vec<NodeName>,
@@ -72,7 +73,7 @@ pub struct WindowView {
     pub is_declared: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WindowKind {
     Maintenance,
@@ -84,14 +85,14 @@ pub enum WindowKind {
     SpotNotice,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HeldView {
     pub job: JobId,
     pub name: String,
     pub devices: DeviceMask,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TopologyView {
     pub levels: Levels,
     pub costs: CostTable,
@@ -99,7 +100,7 @@ pub struct TopologyView {
     pub held: Vec<(NodeName, Vec<HeldView>)>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QueueView {
     pub name: String,
     /// Gangs, those of the queues below included, as with devices.
@@ -116,7 +117,7 @@ pub struct QueueView {
 }
 
 /// A budget and its use.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BudgetView {
     #[serde(flatten)]
     pub budget: Budget,
@@ -126,7 +127,7 @@ pub struct BudgetView {
     pub renews_at: Timestamp,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QueueDetailView {
     pub queue: QueueView,
     /// What waits in it and below, in the order in which it is looked at.
@@ -136,7 +137,7 @@ pub struct QueueDetailView {
 }
 
 /// A gang that waits.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WaitingView {
     pub gang: GangId,
     pub name: String,

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use phalanx_account::State;
 use phalanx_model::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What the lines of a bill are by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BillBy {
     Queue,
@@ -69,7 +70,7 @@ impl BillBy {
 }
 
 /// Which part of the account; all that is said must hold.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct BillAsk {
     pub by: Vec<BillBy>,
@@ -86,7 +87,7 @@ pub struct BillAsk {
 }
 
 /// A bill, in the order of what its lines are by.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BillView {
     pub by: Vec<BillBy>,
     /// Until when everything is charged.
@@ -98,7 +99,7 @@ pub struct BillView {
 }
 
 /// One line of a bill.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BillLine {
     /// In the order of [`BillView::by`]. Empty where no job had the devices.
     pub of: Vec<String>,

@@ -3,6 +3,7 @@
 //! The socket is a Unix socket; who asks is known from the kernel (`SO_PEERCRED`), never from the request.
 //! Shapes carry [`VERSION`]; fields are only ever added within one version.
 
+mod access;
 mod advise;
 mod array;
 mod asks;
@@ -13,19 +14,19 @@ mod defrag;
 mod endpoints;
 mod filter;
 mod health;
+mod jobs;
+mod overview;
 mod progress;
 mod terminal;
+mod watch;
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use phalanx_model::{
-    Boundary, DeviceMask, Ending, GangId, Job, JobId, JobUpdate, Leave, Levels, NodeName, Phase, Placement,
-    Preemption, Queue, QueueName, Rejection, Report, Reserved, Resize, Settings, Snapshot, Timestamp,
-};
-use phalanx_spec::quantity::format_micro;
+use phalanx_model::{Job, JobId, JobUpdate, NodeName, Queue, QueueName, Settings, Snapshot, Timestamp};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use access::{NewTokenView, Role, TOKEN_MS_MAX, TOKEN_NAME_CHARS_MAX, TokenAsk, TokenView, UserView};
 pub use advise::{AdviceView, AdviseAsk, JobAdvice};
 pub use array::{ArrayView, JobRef};
 pub use asks::{BoostAsk, LogAsk, News, WindowAsk};
@@ -39,8 +40,17 @@ pub use defrag::{DefragView, MoveView};
 pub use endpoints::{EndpointState, EndpointView, EndpointsView};
 pub use filter::JobFilter;
 pub use health::{HealthFinding, HealthReport, HealthView, PortView, PressureView, SampleView, hardware};
+pub use jobs::{
+    DryRunView, ElasticView, EventView, FirstFitView, GangView, HistoryView, JobView, MemberView,
+    PredictedView, RoleView, ServiceView, SpotView, UsageView, WhyView,
+};
+pub use overview::{
+    DeviceCounts, HELD_BY_OTHERS, JobCounts, MapJob, MapNode, MapView, NodeCounts, NodeDetailView,
+    OverviewView, TAKES_NO_WORK, WaitingReason,
+};
 pub use progress::{CheckpointView, ProgressView, StragglerView};
 pub use terminal::{ExecAsk, TerminalView};
+pub use watch::{ChangeKind, ChangeView};
 
 /// Version of every shape below; shown as `apiVersion` in `-o json`.
 pub const VERSION: &str = "phalanx/v1";
@@ -60,11 +70,48 @@ pub struct Request {
 pub enum Verb {
     /// Answers [`Answer::Pong`].
     Ping,
+    /// Who the daemon takes the caller for.
+    Whoami,
+    /// The cluster in numbers.
+    Overview,
+    /// Every device with who holds it.
+    Map,
+    /// One node with its hardware and its health.
+    Node {
+        node: NodeName,
+    },
+    /// Streams [`Answer::Change`] as things change, after the change of this number; [`Answer::Reset`] where the changes since
+    /// then are no longer known.
+    Watch {
+        #[serde(default)]
+        after: Option<u64>,
+    },
+    /// A token with which programs ask in the name of the caller.
+    NewToken(TokenAsk),
+    /// The caller's tokens; of all users for operators.
+    Tokens,
+    /// A token is no longer valid.
+    RevokeToken {
+        name: String,
+        /// Another user's, for operators.
+        #[serde(default)]
+        uid: Option<u32>,
+    },
     /// `job.id`, `job.owner` and `job.submitted_at` are set by the daemon. Secret values go to files that
     /// only the owner reads, never to the journal.
     Submit {
         job: Box<Job>,
         secrets: BTreeMap<String, String>,
+    },
+    /// Submits what a job file says, as JSON or YAML. Its folder is the home of the caller unless the file names one.
+    SubmitFile {
+        text: String,
+        /// In place of the file's `key`.
+        #[serde(default)]
+        key: Option<String>,
+        /// Answers [`Answer::DryRun`], and nothing is submitted.
+        #[serde(default)]
+        dry_run: bool,
     },
     /// What [`Verb::Submit`] would do; nothing is submitted.
     DryRun {
@@ -257,6 +304,17 @@ pub enum Answer {
         name: String,
         existing: bool,
     },
+    User(UserView),
+    Overview(Box<OverviewView>),
+    Map(MapView),
+    Node(Box<NodeDetailView>),
+    Change(ChangeView),
+    /// What is known of the past begins here: all that is shown is to be read again.
+    Reset {
+        id: u64,
+    },
+    Token(NewTokenView),
+    Tokens(Vec<TokenView>),
     DryRun(DryRunView),
     Jobs(Vec<JobView>),
     Job(Box<JobView>),
@@ -303,15 +361,18 @@ pub enum Answer {
 }
 
 /// An error, as the user reads it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorView {
     pub code: ErrorCode,
     pub message: String,
     /// What to do; may be empty.
     pub hint: String,
+    /// The path of the field that is wrong, where one is: `resources.gpus`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorCode {
     BadRequest,
@@ -323,238 +384,47 @@ pub enum ErrorCode {
     Internal,
 }
 
-/// One job, for `ps` and `get`. Times are Unix milliseconds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JobView {
-    pub id: JobId,
-    pub name: String,
-    pub owner: String,
-    pub uid: u32,
-    pub queue: String,
-    pub priority: i32,
-    /// Its class of priority; empty where it names none.
-    #[serde(default)]
-    pub class: String,
-    /// pending, starting, running, stopping, succeeded, failed, cancelled, time_limit
-    pub state: String,
-    /// Why it waits (a stable word and a sentence), or how it ended.
-    pub reason: String,
-    pub detail: String,
-    pub submitted_at: Timestamp,
-    pub started_at: Option<Timestamp>,
-    pub finished_at: Option<Timestamp>,
-    pub ending: Option<Ending>,
-    pub exit_code: Option<i32>,
-    /// Of an array a part: first the tasks that run, then those that failed, the next that is to start, and others.
-    pub gangs: Vec<GangView>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub array: Option<Box<ArrayView>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub service: Option<ServiceView>,
-    /// The submission itself; empty in lists, and for users who do not own the job.
-    pub job: Option<Box<Job>>,
-    pub events: Vec<EventView>,
-    /// What it had on spot nodes so far; of attempts that are over.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spot: Option<SpotView>,
-}
-
-/// Time on spot nodes, and what it costs by the prices that the cluster file declares, in millionths of its unit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SpotView {
-    pub device_ms: u64,
-    /// What it would cost on nodes that are not taken back.
-    pub list_micro: u64,
-    pub spot_micro: u64,
-}
-
-/// `for 2.4 instead of 7, by declared prices: 4.6 saved`, to a ten-thousandth.
-impl fmt::Display for SpotView {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let money = |micro: u64| format_micro(micro / 100 * 100);
-        let (list, paid) = (self.list_micro, self.spot_micro);
-        let less = if paid > list { "more" } else { "saved" };
-        let (between, paid, list) = (money(list.abs_diff(paid)), money(paid), money(list));
-        write!(f, "for {paid} instead of {list}, by declared prices: {between} {less}")
-    }
-}
-
-/// The replicas of a service: its gangs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ServiceView {
-    pub wanted: u32,
-    pub running: u32,
-    pub min: u32,
-    pub max: u32,
-    /// A metric can decide how many are wanted.
-    #[serde(default)]
-    pub has_target: bool,
-    /// A user set how many are wanted.
-    #[serde(default)]
-    pub is_set: bool,
-}
-
-/// What the GPUs of a gang do, by the last sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UsageView {
-    /// Of all of them.
-    pub busy_percent: u32,
-    /// Since when no kernel has run on any, if that is longer than the daemon was told to bear.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub idle_since: Option<Timestamp>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GangView {
-    pub id: GangId,
-    /// Number of the task of an array.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub task: Option<u32>,
-    /// Members of the gang itself: those that it has, or is to start with.
-    pub size: u32,
-    /// Where that may change.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub elastic: Option<ElasticView>,
-    pub devices_per_member: u32,
-    /// Members beside them; their ranks follow.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub roles: Vec<RoleView>,
-    pub phase: Option<Phase>,
-    pub attempt: u32,
-    pub failures: u32,
-    pub placement: Option<Placement>,
-    /// What its GPUs do, if that can be read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub usage: Option<UsageView>,
-    /// How it gets on, if its ranks tell.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub progress: Option<ProgressView>,
-    pub members: Vec<MemberView>,
-    pub estimated_start: Option<Timestamp>,
-    /// What is held for it while it waits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reserved: Option<Reserved>,
-    /// The last time that it had to make way, and how often it had to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub evicted: Option<Preemption>,
-    #[serde(default)]
-    pub evictions: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub checkpointed_at: Option<Timestamp>,
-    /// Why it leaves its nodes once another replica runs in its stead.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub leaves: Option<Leave>,
-    /// Predicted by the cost model for this placement and the job's traffic (or 1 GiB all-reduce).
-    pub predicted: Option<PredictedView>,
-}
-
-/// The sizes that an elastic gang may have, in members, and which it is to have next.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ElasticView {
-    pub min: u32,
-    pub max: u32,
-    /// The last moment at which its size could change.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub boundary: Option<Boundary>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resize: Option<Resize>,
-    /// The size that a user set: it grows no further by itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub grows_to: Option<u32>,
-}
-
-/// Members of a gang that need something else than the others.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RoleView {
-    pub name: String,
-    pub size: u32,
-    pub devices_per_member: u32,
-}
-
-impl GangView {
-    /// Members of all roles.
+impl Verb {
+    /// It changes nothing, so that a token that only reads will do.
     #[must_use]
-    pub fn member_count(&self) -> u32 {
-        self.roles.iter().fold(self.size, |sum, role| sum.saturating_add(role.size))
+    pub const fn is_read(&self) -> bool {
+        matches!(
+            self,
+            Self::Ping
+                | Self::Whoami
+                | Self::Overview
+                | Self::Map
+                | Self::Node { .. }
+                | Self::Watch { .. }
+                | Self::Tokens
+                | Self::SubmitFile { dry_run: true, .. }
+                | Self::DryRun { .. }
+                | Self::List { .. }
+                | Self::Get { .. }
+                | Self::Why { .. }
+                | Self::Logs { .. }
+                | Self::Follow { .. }
+                | Self::Wait { .. }
+                | Self::Nodes
+                | Self::Topology
+                | Self::Queues
+                | Self::Queue { .. }
+                | Self::Endpoints { .. }
+                | Self::Defrag { apply: false, .. }
+                | Self::History { .. }
+                | Self::Audit { .. }
+                | Self::Bill(_)
+                | Self::Advise(_)
+                | Self::Health { .. }
+                | Self::Calendar
+                | Self::Snapshot
+        )
     }
-
-    /// Devices of all members.
-    #[must_use]
-    pub fn device_count(&self) -> u32 {
-        let own = self.size.saturating_mul(self.devices_per_member);
-        let roles = self.roles.iter().map(|role| role.size.saturating_mul(role.devices_per_member));
-        roles.fold(own, u32::saturating_add)
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MemberView {
-    pub rank: u32,
-    pub node: NodeName,
-    pub devices: DeviceMask,
-    /// requested, ready, running, exited
-    pub state: String,
-    pub exit_code: Option<i32>,
-    pub detail: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EventView {
-    pub at: Timestamp,
-    pub what: String,
-    pub detail: String,
-    /// Of an eviction, a reservation or an operator's word: all of it, as the journal has it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub record: Option<serde_json::Value>,
-}
-
-/// An event among those of all jobs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HistoryView {
-    pub job: JobId,
-    /// Empty where the job is forgotten.
-    pub name: String,
-    #[serde(flatten)]
-    pub event: EventView,
-}
-
-/// Predicted, never measured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PredictedView {
-    pub step_us: u64,
-    pub communication_us: u64,
-    pub bandwidth_bytes_per_s: u64,
-    /// In words: what the slowest part is, and on what message this rests.
-    pub sentence: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DryRunView {
-    pub rejected: Option<Rejection>,
-    pub reports: Vec<Report>,
-    /// For each report with a place: what the cost model says of it.
-    pub predicted: Vec<Option<PredictedView>>,
-    /// What a scheduler that only counts devices would choose (first fit), where it would start now.
-    pub first_fit: Vec<Option<FirstFitView>>,
-    pub levels: Levels,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FirstFitView {
-    pub placement: Placement,
-    pub predicted: PredictedView,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WhyView {
-    pub job: JobView,
-    pub reports: Vec<Report>,
-    pub now: Timestamp,
 }
 
 impl ErrorView {
     #[must_use]
     pub fn new(code: ErrorCode, message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { code, message: message.into(), hint: hint.into() }
+        Self { code, message: message.into(), hint: hint.into(), field: None }
     }
 }

@@ -1,0 +1,293 @@
+//! HTTP: routes become verbs, answers become documents. The dashboard is served beside them.
+
+mod asked;
+mod document;
+mod guard;
+mod openapi;
+mod page;
+mod problem;
+mod reply;
+mod routes;
+mod serve;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body as Bytes;
+use axum::extract::{Query, RawPathParams, State};
+use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, header};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get};
+use futures::{Stream, StreamExt as _};
+use ring::digest::{SHA256, digest};
+use tokio_stream::wrappers::ReceiverStream;
+
+use crate::protocol::{Answer, Verb};
+use crate::{Peer, Reply};
+use asked::Asked;
+use document::Document;
+use guard::Guard;
+use routes::{File, Gives, Method, Route};
+
+pub use document::{Done, List, LogLine, Submitted, Version};
+pub use openapi::openapi;
+pub use problem::{FieldProblem, Problem};
+pub use serve::{ANSWERING, Listening, listen, serve};
+
+/// Bytes of a body: a job file may be as long as any other file.
+const BODY_BYTES_MAX: usize = phalanx_spec::FILE_BYTES_MAX;
+/// A stream that is refused, is refused within this time, or by an event of the stream.
+const AT_ONCE: Duration = Duration::from_millis(200);
+/// Answers on their way to a client that reads slowly.
+const ON_THE_WAY: usize = 256;
+
+/// Who answers: a world.
+pub trait Backend: Send + Sync + 'static {
+    /// Who has this token, if it is valid now.
+    fn peer(&self, token: &str) -> Option<Peer>;
+
+    /// Answers a verb; may block. A client that is gone is no error.
+    ///
+    /// # Errors
+    /// What the client is to hear in place of an answer.
+    fn answer(
+        &self,
+        peer: &Peer,
+        verb: Verb,
+        reply: &mut dyn Reply,
+    ) -> Result<(), crate::protocol::ErrorView>;
+}
+
+/// What every request shares.
+#[derive(Clone)]
+struct Shared {
+    backend: Arc<dyn Backend>,
+    guard: Arc<Guard>,
+}
+
+/// All routes of the API, and the dashboard. `hosts` are the names under which clients may ask, with their ports.
+pub fn router(backend: Arc<dyn Backend>, hosts: Vec<String>) -> Router {
+    let shared = Shared { backend, guard: Arc::new(Guard::new(hosts)) };
+    let mut router = Router::new();
+    for route in routes::all() {
+        let handler = move |state: State<Shared>, path: RawPathParams, query, request| {
+            handle(route, state, path, query, request)
+        };
+        let methods: MethodRouter<Shared> = match route.method {
+            Method::Get => axum::routing::get(handler),
+            Method::Post => axum::routing::post(handler),
+            Method::Put => axum::routing::put(handler),
+            Method::Patch => axum::routing::patch(handler),
+            Method::Delete => axum::routing::delete(handler),
+        };
+        router = router.route(route.path, methods);
+    }
+    router
+        .route("/v1/openapi.json", get(|| async { json(&openapi()) }))
+        .route("/v1/schemas/job", get(|| async { json(&phalanx_spec::job_schema()) }))
+        .route("/v1/schemas/queues", get(|| async { json(&phalanx_spec::queues_schema()) }))
+        .route("/v1/{*other}", axum::routing::any(|| async { Problem::not_found("there is no such route") }))
+        .method_not_allowed_fallback(|| async {
+            let hint = "GET /v1/openapi.json lists the methods of each route";
+            Problem::new(StatusCode::METHOD_NOT_ALLOWED, "bad_request", "the route has no such method", hint)
+        })
+        .fallback(get(page::serve))
+        .layer(axum::middleware::from_fn_with_state(shared.clone(), guard::check))
+        .with_state(shared)
+}
+
+fn json(value: &serde_json::Value) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], value.to_string()).into_response()
+}
+
+/// One request: who asks, what, and the answer.
+async fn handle(
+    route: &'static Route,
+    State(shared): State<Shared>,
+    path: RawPathParams,
+    query: Result<Query<Vec<(String, String)>>, axum::extract::rejection::QueryRejection>,
+    request: Request<Bytes>,
+) -> Response {
+    let headers = request.headers().clone();
+    match answer(route, &shared, &path, query, request).await {
+        Ok(response) => with_tag(route, &headers, response).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+async fn answer(
+    route: &'static Route,
+    shared: &Shared,
+    path: &RawPathParams,
+    query: Result<Query<Vec<(String, String)>>, axum::extract::rejection::QueryRejection>,
+    request: Request<Bytes>,
+) -> Result<Response, Box<Problem>> {
+    let (parts, body) = request.into_parts();
+    let peer = if route.path == "/v1/version" { None } else { Some(shared.peer(&parts.headers).await?) };
+    let place = peer.as_ref().map(|peer| shared.guard.admit(peer)).transpose()?;
+    let Query(query) = query.map_err(|e| Problem::field("query", e.body_text(), ""))?;
+    let asked = Asked {
+        path: path.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+        query,
+        body: guard::read(body, BODY_BYTES_MAX).await?,
+        key: header_text(&parts.headers, "idempotency-key")?.map(str::to_owned),
+        last_event: header_text(&parts.headers, "last-event-id")?.and_then(|text| text.parse().ok()),
+    };
+    asked.check(route)?;
+    guard::check_type(&parts.headers, &asked, route)?;
+    let verb = (route.ask)(&asked)?;
+    let peer = peer.unwrap_or_else(guard::nobody);
+    if peer.is_reader && !verb.is_read() {
+        let hint = "make one without `--read-only`";
+        return Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", "this token only reads", hint));
+    }
+    let (sender, answers) = tokio::sync::mpsc::channel(ON_THE_WAY);
+    let backend = Arc::clone(&shared.backend);
+    let runtime = tokio::runtime::Handle::current();
+    // On a thread that may wait: the engine is asked, and logs are followed.
+    let working = tokio::task::spawn_blocking(move || {
+        let mut reply = reply::Channel::new(sender, runtime);
+        let said = backend.answer(&peer, verb, &mut reply);
+        drop(place);
+        said
+    });
+    match route.gives {
+        Gives::Json(_) | Gives::Created(_) => one(route, &asked, answers, working).await,
+        Gives::Events(_) => begun(route, asked, answers, working).await,
+    }
+}
+
+type Answers = tokio::sync::mpsc::Receiver<Answer>;
+type Working = tokio::task::JoinHandle<Result<(), crate::protocol::ErrorView>>;
+
+/// The one answer to a verb.
+async fn one(
+    route: &Route,
+    asked: &Asked,
+    mut answers: Answers,
+    working: Working,
+) -> Result<Response, Box<Problem>> {
+    let answer = answers.recv().await;
+    drop(answers);
+    working.await.map_err(|_| Problem::unexpected())??;
+    let Document { status, json } = (route.tell)(asked, answer.ok_or_else(Problem::unexpected)?)?;
+    Ok((status, [(header::CONTENT_TYPE, "application/json")], json).into_response())
+}
+
+/// A stream, unless the verb is refused at once: that is an error with its status.
+async fn begun(
+    route: &'static Route,
+    asked: Asked,
+    answers: Answers,
+    mut working: Working,
+) -> Result<Response, Box<Problem>> {
+    match tokio::time::timeout(AT_ONCE, &mut working).await {
+        Ok(Ok(Err(error))) => Err(error.into()),
+        Ok(Err(_)) => Err(Problem::unexpected()),
+        Ok(Ok(Ok(()))) => Ok(events(route, asked, answers, tokio::spawn(async { Ok(()) }))),
+        Err(_) => Ok(events(route, asked, answers, working)),
+    }
+}
+
+/// Answers as server-sent events, until the verb ends or the client goes.
+fn events(route: &'static Route, asked: Asked, answers: Answers, working: Working) -> Response {
+    let named = |name: &str, id: Option<u64>, json: Vec<u8>| {
+        let event = Event::default().event(name).data(String::from_utf8_lossy(&json));
+        id.map_or(event.clone(), |id| event.id(id.to_string()))
+    };
+    let each = ReceiverStream::new(answers).map(move |answer| {
+        let (name, id) = match &answer {
+            Answer::Change(change) => ("change", Some(change.id)),
+            Answer::Reset { id } => ("reset", Some(*id)),
+            Answer::Log { .. } => ("log", None),
+            Answer::End => return named("end", None, b"{}".to_vec()),
+            _ => ("event", None),
+        };
+        match (route.tell)(&asked, answer) {
+            Ok(Document { json, .. }) => named(name, id, json),
+            Err(problem) => problem_event(&problem),
+        }
+    });
+    let last = futures::stream::once(working).filter_map(async |said| match said {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(problem_event(&Box::<Problem>::from(error))),
+        Err(_) => Some(problem_event(&Problem::unexpected())),
+    });
+    let stream = each.chain(last).map(Ok::<_, std::convert::Infallible>);
+    sse(stream)
+}
+
+fn sse(stream: impl Stream<Item = Result<Event, std::convert::Infallible>> + Send + 'static) -> Response {
+    Sse::new(stream).keep_alive(KeepAlive::default()).into_response()
+}
+
+/// A stream has begun with 200, so what goes wrong later is an event of it.
+fn problem_event(problem: &Problem) -> Event {
+    Event::default().event("problem").data(serde_json::to_string(problem).unwrap_or_default())
+}
+
+impl Shared {
+    /// Who asks, by the token of the request. The daemon looks up who that is, so this may wait.
+    async fn peer(&self, headers: &HeaderMap) -> Result<Peer, Box<Problem>> {
+        let unknown = |detail: &str| {
+            let hint = "send a token: Authorization: Bearer TOKEN; `phalanx token create NAME` makes one, and \
+                        `phalanx dashboard` opens a page that has one";
+            Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail, hint)
+        };
+        let Some(said) = header_text(headers, "authorization")? else {
+            return Err(unknown("the request has no token"));
+        };
+        let token =
+            said.strip_prefix("Bearer ").ok_or_else(|| unknown("the token is no bearer token"))?.to_owned();
+        let backend = Arc::clone(&self.backend);
+        let found = tokio::task::spawn_blocking(move || backend.peer(&token)).await;
+        found.ok().flatten().ok_or_else(|| unknown("the token is not valid, or no longer"))
+    }
+}
+
+fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Box<Problem>> {
+    let text = headers.get(name).map(HeaderValue::to_str).transpose();
+    text.map_err(|_| Problem::field(name, "the header is no text", ""))
+}
+
+/// Documents of reads have a tag; a client that has the same document hears so and nothing more.
+async fn with_tag(route: &Route, asked: &HeaderMap, response: Response) -> Response {
+    if route.method != Method::Get || !matches!(route.gives, Gives::Json(_)) {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    let Ok(body) = axum::body::to_bytes(body, usize::MAX).await else {
+        return Problem::unexpected().into_response();
+    };
+    let tag = tag_of(&body);
+    let has_it = asked.get(header::IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
+    let is_same = has_it.is_some_and(|tags| tags.split(',').any(|of| of.trim() == tag));
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        parts.headers.insert(header::ETAG, tag);
+    }
+    if is_same {
+        parts.status = StatusCode::NOT_MODIFIED;
+        parts.headers.remove(header::CONTENT_TYPE);
+        return Response::from_parts(parts, Bytes::empty());
+    }
+    Response::from_parts(parts, Bytes::from(body))
+}
+
+fn tag_of(body: &[u8]) -> String {
+    let digest = digest(&SHA256, body);
+    let half = digest.as_ref().iter().take(16).map(|byte| format!("{byte:02x}"));
+    format!("\"{}\"", half.collect::<String>())
+}
+
+/// Kept out of [`File`]'s own module: what a request may carry a file as.
+const fn is_file(body: &routes::Body) -> Option<File> {
+    match body {
+        routes::Body::File(file) => Some(*file),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+//! What every request has to pass: where it says that it goes, where it comes from, how many there are, how long it is.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use futures::StreamExt as _;
+use phalanx_model::Owner;
+use tokio::time::timeout;
+
+use super::asked::Asked;
+use super::problem::Problem;
+use super::routes::{self, Route};
+use super::{Shared, is_file};
+use crate::Peer;
+
+/// Requests of one user that are answered at once; streams are among them.
+const AT_ONCE: usize = 32;
+/// Requests that one user may send in a burst, and in each second after it.
+const BURST: f64 = 400.0;
+const PER_SECOND: f64 = 100.0;
+/// How long a client may take to send a body.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Nothing that a page could be made to load or to run comes from elsewhere, and no other page frames it.
+const HEADERS: [(HeaderName, &str); 6] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; \
+         connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+];
+
+/// What is counted of requests.
+pub(crate) struct Guard {
+    /// The names under which clients may ask, with their ports.
+    hosts: Vec<String>,
+    users: Arc<Mutex<BTreeMap<u32, Use>>>,
+}
+
+/// What one user takes.
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    at_once: usize,
+    /// Requests that may come now.
+    left: f64,
+    counted_at: Instant,
+}
+
+/// A user's place among the requests that are answered; given back when dropped.
+pub(crate) struct Place {
+    users: Arc<Mutex<BTreeMap<u32, Use>>>,
+    uid: u32,
+}
+
+fn held(users: &Mutex<BTreeMap<u32, Use>>) -> MutexGuard<'_, BTreeMap<u32, Use>> {
+    users.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Guard {
+    pub(crate) fn new(hosts: Vec<String>) -> Self {
+        Self { hosts, users: Arc::default() }
+    }
+
+    /// A place for one more request of a user.
+    pub(crate) fn admit(&self, peer: &Peer) -> Result<Place, Box<Problem>> {
+        let (uid, now) = (peer.owner.uid, Instant::now());
+        let mut users = held(&self.users);
+        // Who has asked nothing for a while is as good as new.
+        users.retain(|_, of| of.at_once > 0 || of.left_at(now) < BURST);
+        let of = users.entry(uid).or_insert(Use { at_once: 0, left: BURST, counted_at: now });
+        (of.left, of.counted_at) = (of.left_at(now), now);
+        let too_many = |detail: String| {
+            let status = StatusCode::TOO_MANY_REQUESTS;
+            Err(Problem::new(status, "too_many_requests", detail, "wait a moment and try again"))
+        };
+        if of.at_once >= AT_ONCE {
+            return too_many(format!("{AT_ONCE} requests of this user are answered already"));
+        }
+        if of.left < 1.0 {
+            return too_many(format!("this user sends more than {PER_SECOND} requests a second"));
+        }
+        of.left -= 1.0;
+        of.at_once += 1;
+        Ok(Place { users: Arc::clone(&self.users), uid })
+    }
+
+    /// Whether a name is one of ours: a page of another site whose name was made to lead here is not.
+    fn is_ours(&self, host: &str) -> bool {
+        self.hosts.iter().any(|ours| ours.eq_ignore_ascii_case(host))
+    }
+}
+
+impl Use {
+    fn left_at(&self, now: Instant) -> f64 {
+        let since = now.saturating_duration_since(self.counted_at);
+        since.as_secs_f64().mul_add(PER_SECOND, self.left).min(BURST)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(of) = held(&self.users).get_mut(&self.uid) {
+            of.at_once = of.at_once.saturating_sub(1);
+        }
+    }
+}
+
+/// Refuses what goes or comes from elsewhere, and puts the headers on every answer.
+pub(crate) async fn check(State(shared): State<Shared>, request: Request, next: Next) -> Response {
+    let mut response = match check_host(&shared.guard, &request) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    };
+    let headers = response.headers_mut();
+    for (name, value) in HEADERS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache"));
+    response
+}
+
+fn check_host(guard: &Guard, request: &Request) -> Result<(), Box<Problem>> {
+    let text =
+        |name| request.headers().get(name).map(|value: &HeaderValue| value.to_str().unwrap_or_default());
+    let host = request.uri().authority().map(|of| of.as_str()).or_else(|| text(header::HOST));
+    if !host.is_some_and(|host| guard.is_ours(host)) {
+        let hint = format!("ask at {}", guard.hosts.join(" or "));
+        let detail = "the request names another host";
+        return Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "bad_request", detail, hint));
+    }
+    let is_safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    let origin = text(header::ORIGIN).filter(|_| !is_safe);
+    let is_own = |origin: &str| origin.strip_prefix("http://").is_some_and(|host| guard.is_ours(host));
+    match origin {
+        Some(origin) if !is_own(origin) => {
+            let detail = "the request comes from a page of another site";
+            Err(Problem::new(
+                StatusCode::FORBIDDEN,
+                "forbidden",
+                detail,
+                "ask without a browser, or from the dashboard",
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The body, if it comes in time and is no longer than this.
+pub(crate) async fn read(body: Body, most: usize) -> Result<Vec<u8>, Box<Problem>> {
+    let mut stream = body.into_data_stream();
+    let reading = async {
+        let mut all = Vec::new();
+        while let Some(chunk) = stream.next().await {
+            let chunk: Bytes = chunk.map_err(|_| Problem::field("body", "broke off", "send it again"))?;
+            if all.len() + chunk.len() > most {
+                let detail = format!("the body has more than {most} bytes");
+                let status = StatusCode::PAYLOAD_TOO_LARGE;
+                return Err(Problem::new(status, "bad_request", detail, "put large values into files"));
+            }
+            all.extend_from_slice(&chunk);
+        }
+        Ok(all)
+    };
+    timeout(PATIENCE, reading).await.unwrap_or_else(|_| {
+        let detail = format!("the body did not come within {} s", PATIENCE.as_secs());
+        Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "bad_request", detail, "send it at once"))
+    })
+}
+
+/// A document comes as JSON, which no form of another site can send; a file as JSON, YAML or text.
+pub(crate) fn check_type(headers: &HeaderMap, asked: &Asked, route: &Route) -> Result<(), Box<Problem>> {
+    if asked.body.is_empty() {
+        return Ok(());
+    }
+    let said = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let said = said.split(';').next().unwrap_or_default().trim();
+    let taken: &[&str] = match (&route.body, is_file(&route.body)) {
+        (_, Some(_)) => &["application/json", "application/yaml", "text/yaml", "application/x-yaml"],
+        (routes::Body::Json(_), _) => &["application/json"],
+        _ => return Err(Problem::field("body", "this route takes none", "send the request without one")),
+    };
+    if taken.contains(&said) {
+        return Ok(());
+    }
+    let hint = format!("send Content-Type: {}", taken.join(" or "));
+    let detail = "the body is of another kind";
+    Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "bad_request", detail, hint))
+}
+
+/// Who asks where no token is needed.
+pub(crate) fn nobody() -> Peer {
+    let owner = Owner { uid: u32::MAX, gid: u32::MAX, name: "nobody".to_owned() };
+    Peer { owner, is_operator: false, is_known: false, is_reader: true }
+}

@@ -1,0 +1,120 @@
+//! What operators change, and tokens. A token is only made over the control socket, where the kernel says who asks: one that
+//! leaked does not beget others.
+
+use phalanx_model::Timestamp;
+use phalanx_spec::QueueFile;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Body, File, Gives, Method, Route, act, number, read, shape};
+use crate::http::document::{Done, List};
+use crate::http::problem::Problem;
+use crate::protocol::{Answer, HealthReport, TokenView, Verb, WindowAsk};
+
+pub(crate) const ROUTES: &[Route] = &[
+    act(
+        "/v1/nodes/{node}/cordon",
+        "cordonNode",
+        "The node takes no new work. For operators, as all that follows.",
+        Body::Json(shape::<Close>),
+        |asked| {
+            let Close { reason } = asked.body()?;
+            Ok(Verb::Cordon { node: asked.node()?, reason })
+        },
+    ),
+    act(
+        "/v1/nodes/{node}/drain",
+        "drainNode",
+        "What runs on the node is moved away, now or by a time.",
+        Body::Json(shape::<Drain>),
+        |asked| {
+            let Drain { reason, by } = asked.body()?;
+            Ok(Verb::Drain { node: asked.node()?, by, reason })
+        },
+    ),
+    act("/v1/nodes/{node}/uncordon", "uncordonNode", "The node takes work again.", Body::Nothing, |asked| {
+        Ok(Verb::Uncordon { node: asked.node()? })
+    }),
+    act(
+        "/v1/health/reports",
+        "reportHealth",
+        "Evidence about a node or a device that somebody has.",
+        Body::Json(shape::<HealthReport>),
+        |asked| Ok(Verb::ReportHealth(asked.body()?)),
+    ),
+    Route {
+        query: &[number("device", "The index of a device; without it, the node itself.")],
+        method: Method::Delete,
+        ..act(
+            "/v1/nodes/{node}/health",
+            "clearHealth",
+            "The node, or a device of it, is repaired.",
+            Body::Nothing,
+            |asked| Ok(Verb::ClearHealth { node: asked.node()?, device: asked.number("device")? }),
+        )
+    },
+    act(
+        "/v1/calendar",
+        "addWindow",
+        "A window of maintenance, or a block for a queue.",
+        Body::Json(shape::<WindowAsk>),
+        |asked| Ok(Verb::AddWindow(asked.body()?)),
+    ),
+    Route {
+        method: Method::Put,
+        ..act(
+            "/v1/queues",
+            "applyQueues",
+            "A queue file: the whole tree of queues, and the settings.",
+            Body::File(File::Queues),
+            |asked| {
+                let text = asked.body_text()?;
+                let file = QueueFile::from_yaml(&text, "body").and_then(QueueFile::into_policy);
+                let policy = file.map_err(|e| {
+                    Problem::field("body", e.to_string(), "GET /v1/schemas/queues has the schema")
+                })?;
+                Ok(Verb::ApplyQueues { settings: Box::new(policy.settings), queues: policy.queues })
+            },
+        )
+    },
+    read(
+        "/v1/tokens",
+        "listTokens",
+        "The caller's tokens; of all users for operators.",
+        Gives::Json(shape::<List<TokenView>>),
+        |_| Ok(Verb::Tokens),
+        |_, answer| match answer {
+            Answer::Tokens(tokens) => List::whole(tokens),
+            _ => Err(Problem::unexpected()),
+        },
+    ),
+    Route {
+        method: Method::Delete,
+        path: "/v1/tokens/{name}",
+        name: "revokeToken",
+        summary: "A token of the caller is no longer valid.",
+        query: &[number("uid", "Of this user, for operators.")],
+        body: Body::Nothing,
+        gives: Gives::Json(shape::<Done>),
+        ask: |asked| Ok(Verb::RevokeToken { name: asked.name(), uid: asked.number("uid")? }),
+        tell: super::done,
+    },
+];
+
+/// Why a node is closed.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+struct Close {
+    /// At most 200 characters.
+    reason: Option<String>,
+}
+
+/// Why a node is drained, and by when.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+struct Drain {
+    /// At most 200 characters.
+    reason: Option<String>,
+    /// Without it, now.
+    by: Option<Timestamp>,
+}

@@ -1,0 +1,12 @@
+//! What people and programs say to Phalanx: requests and documents, and the HTTP API over them.
+//!
+//! A world answers verbs ([`protocol`]); HTTP is a translation of routes into verbs and of answers into documents.
+
+#![forbid(unsafe_code)]
+
+pub mod http;
+mod peer;
+pub mod protocol;
+pub mod tokens;
+
+pub use peer::{Peer, Reply};

@@ -1,0 +1,44 @@
+//! Who asks, and where the answers go.
+
+use std::io;
+
+use phalanx_model::Owner;
+
+use crate::protocol::{Answer, Role};
+
+/// Who is on the other end.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    pub owner: Owner,
+    /// Root, or the user that the daemon runs as.
+    pub is_operator: bool,
+    /// The name service knows the owner, or knows of none; else the number is the name.
+    pub is_known: bool,
+    /// It came with a token that only reads.
+    pub is_reader: bool,
+}
+
+impl Peer {
+    #[must_use]
+    pub const fn role(&self) -> Role {
+        match (self.is_reader, self.is_operator) {
+            (true, _) => Role::Viewer,
+            (false, false) => Role::User,
+            (false, true) => Role::Operator,
+        }
+    }
+}
+
+/// Where answers go; a client that is gone ends the work for it.
+pub trait Reply {
+    /// # Errors
+    /// When the client is gone, or takes nothing for too long.
+    fn send(&mut self, answer: &Answer) -> io::Result<()>;
+
+    /// # Errors
+    /// As [`Self::send`].
+    fn flush(&mut self) -> io::Result<()>;
+
+    /// Whether the client hung up while nothing was to be sent.
+    fn is_gone(&self) -> bool;
+}

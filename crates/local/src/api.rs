@@ -1,0 +1,197 @@
+//! The HTTP API and the dashboard of this machine: where they are served, and who has tokens for them.
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use phalanx_api::http::{self, Backend, Listening};
+use phalanx_api::protocol::{Answer, ErrorCode, ErrorView, NewTokenView, TokenAsk, Verb};
+use phalanx_api::tokens::{TokenError, Tokens};
+use phalanx_api::{Peer, Reply};
+
+use crate::Paths;
+use crate::daemon::{ApiAt, Daemon, UpError};
+use crate::server;
+use crate::threads;
+use crate::verbs::{self, Failure, operator, refuse};
+
+/// Where it is served if nobody says and the port is free.
+const USUAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7077);
+const ANY_FREE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// Whether it is served, and who may ask.
+#[derive(Debug)]
+pub(crate) struct Api {
+    at: ApiAt,
+    tokens: Tokens,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+enum State {
+    Closed,
+    /// The port is open, and nobody serves it yet.
+    Open(Listening),
+    /// Served at this address.
+    Served(String),
+}
+
+impl Api {
+    /// Reads the tokens, and opens the port if it is to be open from the start.
+    pub(crate) fn open(paths: &Paths, at: ApiAt) -> Result<Self, UpError> {
+        let tokens = Tokens::open(&paths.tokens()).map_err(|e| UpError::Tokens(paths.tokens(), e))?;
+        let state = match at {
+            ApiAt::Address(at) => State::Open(http::listen(at).map_err(|e| UpError::Api(at, e))?),
+            // Pages that are open find the new daemon where the old one was, if nobody else took the port.
+            ApiAt::WhenAsked => {
+                remembered(paths).and_then(|at| http::listen(at).ok()).map_or(State::Closed, State::Open)
+            }
+            ApiAt::Nowhere => State::Closed,
+        };
+        Ok(Self { at, tokens, state: Mutex::new(state) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panicking thread leaves a port that is served or one that is not.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn remembered(paths: &Paths) -> Option<SocketAddr> {
+    fs::read_to_string(paths.api()).ok()?.trim().parse().ok()
+}
+
+/// Serves the port that is open from the start, if there is one.
+pub(crate) fn start(daemon: &Arc<Daemon>) -> io::Result<()> {
+    let mut state = daemon.api.state();
+    match std::mem::replace(&mut *state, State::Closed) {
+        State::Open(listening) => {
+            *state = State::Served(serve(daemon, listening)?);
+            Ok(())
+        }
+        other => {
+            *state = other;
+            Ok(())
+        }
+    }
+}
+
+/// The address at which it is served; from now on, if it was not.
+fn address(daemon: &Arc<Daemon>) -> Result<String, Failure> {
+    let mut state = daemon.api.state();
+    if let State::Served(url) = &*state {
+        return Ok(url.clone());
+    }
+    if daemon.api.at == ApiAt::Nowhere {
+        let message = "this daemon serves no API";
+        return Err(refuse(
+            ErrorCode::Rejected,
+            message,
+            "an operator starts it without `phalanx up --api off`",
+        ));
+    }
+    let failed = |e: io::Error| {
+        let message = format!("no port can be opened for the API: {e}");
+        refuse(
+            ErrorCode::Unavailable,
+            message,
+            "an operator names a free one: `phalanx up --api 127.0.0.1:PORT`",
+        )
+    };
+    let listening = http::listen(USUAL).or_else(|_| http::listen(ANY_FREE)).map_err(failed)?;
+    let url = serve(daemon, listening).map_err(failed)?;
+    if let Some(at) = url.strip_prefix("http://") {
+        // Without it the next daemon waits until it is asked again.
+        let _ = fs::write(daemon.paths.api(), at);
+    }
+    *state = State::Served(url.clone());
+    Ok(url)
+}
+
+/// Serves on a thread of its own until the process ends.
+fn serve(daemon: &Arc<Daemon>, listening: Listening) -> io::Result<String> {
+    let url = listening.url();
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.max_blocking_threads(http::ANSWERING).thread_name("api").enable_all().build()?;
+    let backend = Arc::new(OfDaemon(Arc::clone(daemon)));
+    tracing::info!(address = url, "serves the API and the dashboard");
+    threads::vital("api", move || {
+        if let Err(error) = runtime.block_on(http::serve(listening, backend)) {
+            tracing::warn!(%error, "the API is no longer served");
+        }
+    })?;
+    Ok(url)
+}
+
+/// The daemon as HTTP sees it.
+struct OfDaemon(Arc<Daemon>);
+
+impl Backend for OfDaemon {
+    fn peer(&self, token: &str) -> Option<Peer> {
+        let (owner, is_reader) = self.0.api.tokens.find(token, self.0.clock.now())?;
+        Some(Peer { is_reader, ..server::named(server::peer(owner.uid, owner.gid)) })
+    }
+
+    fn answer(&self, peer: &Peer, verb: Verb, reply: &mut dyn Reply) -> Result<(), ErrorView> {
+        if let Some(why) = only_at_the_socket(&verb) {
+            return Err(ErrorView::new(
+                ErrorCode::Forbidden,
+                why,
+                "use the `phalanx` command on this machine",
+            ));
+        }
+        match verbs::answer(&self.0, peer, verb, reply) {
+            Ok(()) | Err(Failure::Gone) => Ok(()),
+            Err(Failure::Told(error)) => Err(error),
+        }
+    }
+}
+
+/// Whoever has a token alone is not to get more, or the terminal of a job.
+fn only_at_the_socket(verb: &Verb) -> Option<&'static str> {
+    match verb {
+        Verb::NewToken(_) => Some("a token is not made with a token"),
+        Verb::Terminal { .. } | Verb::Exec { .. } => Some("a terminal is not given to a token"),
+        Verb::Stop => Some("the daemon is not stopped with a token"),
+        _ => None,
+    }
+}
+
+/// Makes a token for the caller.
+pub(crate) fn new_token(daemon: &Arc<Daemon>, peer: &Peer, ask: &TokenAsk) -> Result<Answer, Failure> {
+    let address = address(daemon)?;
+    let made = daemon.api.tokens.create(&peer.owner, ask, daemon.clock.now()).map_err(|e| refused(&e))?;
+    let (text, token) = made;
+    Ok(Answer::Token(NewTokenView { token, text, address }))
+}
+
+/// Tokens that the caller may see.
+pub(crate) fn tokens(daemon: &Daemon, peer: &Peer) -> Answer {
+    let uid = (!peer.is_operator).then_some(peer.owner.uid);
+    Answer::Tokens(daemon.api.tokens.list(uid, daemon.clock.now()))
+}
+
+pub(crate) fn revoke(daemon: &Daemon, peer: &Peer, name: &str, uid: Option<u32>) -> Result<Answer, Failure> {
+    let uid = uid.unwrap_or(peer.owner.uid);
+    if uid != peer.owner.uid {
+        operator(peer)?;
+    }
+    daemon.api.tokens.revoke(uid, name).map_err(|e| refused(&e))?;
+    Ok(Answer::Done { detail: format!("token {name} is no longer valid") })
+}
+
+fn refused(e: &TokenError) -> Failure {
+    let (code, hint) = match e {
+        TokenError::Name(_) => {
+            (ErrorCode::BadRequest, "40 characters at most, of a-z, 0-9, `-`, `_` and `.`")
+        }
+        TokenError::Life => (ErrorCode::BadRequest, "give a shorter time, above 0"),
+        TokenError::Many | TokenError::Taken(_) => {
+            (ErrorCode::Rejected, "`phalanx token list` shows them, and `phalanx token revoke NAME` ends one")
+        }
+        TokenError::Unknown(_) => (ErrorCode::NotFound, "`phalanx token list` shows them"),
+        TokenError::Io(_) | TokenError::Random => (ErrorCode::Unavailable, "see the daemon's log"),
+    };
+    refuse(code, e.to_string(), hint)
+}

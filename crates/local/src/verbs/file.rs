@@ -1,0 +1,63 @@
+//! A job file as it comes over the API.
+
+use std::collections::BTreeMap;
+
+use phalanx_api::Peer;
+use phalanx_api::protocol::{Answer, ErrorCode, ErrorView};
+use phalanx_model::JobId;
+use phalanx_spec::{JobFile, SubmitContext};
+
+use super::{Failure, dry_run, refuse, submit as submit_job};
+use crate::daemon::Daemon;
+use crate::user;
+
+/// What the file is called in errors.
+const NAME: &str = "job file";
+const PATH: &str = "PATH";
+/// Programs are found here if the file says nothing: nobody's shell is known.
+const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// Reads it as `phalanx submit FILE` does. Nothing is taken from the daemon's own environment.
+pub(super) fn submit(
+    daemon: &Daemon,
+    peer: &Peer,
+    text: &str,
+    key: Option<String>,
+    is_dry_run: bool,
+) -> Result<Answer, Failure> {
+    let hint = "`phalanx schema job` and GET /v1/schemas/job show the fields";
+    let wrong = |e: phalanx_spec::SpecError| {
+        let field = e.field().map(str::to_owned);
+        Failure::Told(ErrorView { field, ..ErrorView::new(ErrorCode::BadRequest, e.to_string(), hint) })
+    };
+    let file = JobFile::from_yaml(text, NAME).map_err(wrong)?;
+    let context = SubmitContext {
+        id: JobId(0),
+        owner: peer.owner.clone(),
+        submitted_at: daemon.clock.now(),
+        default_workdir: home(peer)?,
+    };
+    let mut job = file.into_job(context).map_err(wrong)?;
+    job.key = key.or(job.key);
+    for gang in &mut job.gangs {
+        let roles = gang.roles.iter_mut().filter_map(|role| role.program.as_mut());
+        for program in std::iter::once(&mut gang.program).chain(roles) {
+            if !program.secrets.contains_key(PATH) {
+                program.env.entry(PATH.to_owned()).or_insert_with(|| USUAL_PATH.to_owned());
+            }
+        }
+    }
+    if is_dry_run { dry_run(daemon, peer, job) } else { submit_job(daemon, peer, job, &BTreeMap::new()) }
+}
+
+fn home(peer: &Peer) -> Result<String, Failure> {
+    let account = user::account(peer.owner.uid, peer.owner.gid);
+    account.map(|account| account.home).map_err(|_| {
+        let message = format!("the account of user {} cannot be looked up", peer.owner.uid);
+        refuse(
+            ErrorCode::Unavailable,
+            message,
+            "the name service of this machine does not answer; try again later",
+        )
+    })
+}

@@ -1,0 +1,79 @@
+//! The cluster at a glance, its map, and one node with its hardware.
+
+use std::sync::Arc;
+
+use phalanx_api::protocol::{Answer, MapView, NodeDetailView, OverviewView};
+use phalanx_model::NodeName;
+
+use super::{Failure, health, nodes, queues, refuse};
+use crate::daemon::Daemon;
+use crate::views;
+use phalanx_api::protocol::ErrorCode;
+
+pub(super) fn overview(daemon: &Arc<Daemon>) -> Result<Answer, Failure> {
+    let reasons = daemon.reasons.get(|| daemon.engine.look(views::reasons))?;
+    let shared = Arc::clone(daemon);
+    let ((nodes, mut devices), jobs, waiting, unkept) = daemon.engine.look(move |engine| {
+        let counts = views::counts(engine, &shared.unknown);
+        let waiting = views::waiting(engine, &reasons);
+        (counts, views::job_counts(engine), waiting, views::unkept_spares(engine))
+    })?;
+    devices.busy_percent = daemon.usage.busy_percent();
+    devices.idle_held = daemon.usage.idle_devices();
+    Ok(Answer::Overview(Box::new(OverviewView {
+        now: daemon.clock.now(),
+        version: phalanx_shell::VERSION.to_owned(),
+        nodes,
+        devices,
+        jobs,
+        waiting,
+        queues: queues::all(daemon)?,
+        warnings: daemon.warnings().into_iter().chain(unkept).collect(),
+    })))
+}
+
+pub(super) fn map(daemon: &Daemon) -> Result<Answer, Failure> {
+    let levels = daemon.map.levels.clone();
+    let mut map = daemon.engine.look(move |engine| views::map(engine, &levels))?;
+    add_samples(daemon, &mut map);
+    Ok(Answer::Map(map))
+}
+
+/// Only the machine of the daemon is sampled.
+fn add_samples(daemon: &Daemon, map: &mut MapView) {
+    let samples = daemon.health.samples();
+    let Some(first) = samples.first() else { return };
+    let Some(node) = map.nodes.iter_mut().find(|node| node.name == first.node) else { return };
+    let mut busy = vec![None; node.devices.len()];
+    for sample in &samples {
+        let of_device = usize::try_from(sample.device).ok().and_then(|device| busy.get_mut(device));
+        if let Some(of_device) = of_device {
+            *of_device = sample.vitals.busy_percent;
+        }
+    }
+    node.busy = Some(busy);
+}
+
+pub(super) fn node(daemon: &Arc<Daemon>, name: &NodeName) -> Result<Answer, Failure> {
+    nodes::known(daemon, name)?;
+    let (shared, wanted) = (Arc::clone(daemon), name.clone());
+    let found = daemon.engine.look(move |engine| {
+        let machine = engine.node(&wanted)?.machine.clone();
+        let view = views::nodes(engine, &shared.unknown).into_iter().find(|view| view.name == wanted)?;
+        Some((view, machine))
+    })?;
+    let Some((mut view, machine)) = found else {
+        return Err(refuse(ErrorCode::NotFound, format!("no node {name}"), "it is gone since a moment ago"));
+    };
+    daemon.closed.say(std::slice::from_mut(&mut view));
+    let Answer::Health(health) = health::show(daemon, Some(name))? else { unreachable!("its own answer") };
+    let (link_names, links) = NodeDetailView::matrix(&machine);
+    Ok(Answer::Node(Box::new(NodeDetailView {
+        node: view,
+        machine: (*machine).clone(),
+        levels: daemon.map.levels.above.clone(),
+        health,
+        link_names,
+        links,
+    })))
+}

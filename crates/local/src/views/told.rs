@@ -1,0 +1,81 @@
+//! Reports as sentences, for people who ask over HTTP. Times of day are in UTC: nobody says where a reader is.
+
+use std::collections::BTreeSet;
+
+use phalanx_model::show::span;
+use phalanx_model::{GangId, NodeName, Placement, Rejection, Report, Timestamp};
+use phalanx_shell::Engine;
+use phalanx_shell::sentences::{self, waits};
+
+/// Gangs of one job that are told.
+const GANGS_MAX: usize = 3;
+/// Nodes that are named.
+const NODES_MAX: usize = 6;
+
+struct Reader<'a> {
+    engine: &'a Engine,
+    now: Timestamp,
+}
+
+impl waits::Reader for Reader<'_> {
+    fn gang(&self, id: GangId) -> String {
+        sentences::gang(self.engine, id)
+    }
+
+    fn ahead(&self, at: Timestamp) -> String {
+        match at.since(self.now) {
+            0 => "now".to_owned(),
+            ms => format!("in {}", span(ms)),
+        }
+    }
+
+    fn clock(&self, at: Timestamp) -> String {
+        let minutes = at.0 / 60_000;
+        format!("{:02}:{:02} UTC", minutes / 60 % 24, minutes % 60)
+    }
+
+    fn date(&self, at: Timestamp) -> String {
+        self.ahead(at)
+    }
+}
+
+/// Why gangs wait, and what would change that; of gangs that do not wait, nothing.
+pub(crate) fn why(engine: &Engine, now: Timestamp, reports: &[Report]) -> Vec<String> {
+    let waiting = reports.iter().filter(|report| report.position > 0).take(GANGS_MAX);
+    waiting.flat_map(|report| waits::report(&Reader { engine, now }, report)).collect()
+}
+
+/// What a submission would do.
+pub(crate) fn dry_run(
+    engine: &Engine,
+    now: Timestamp,
+    rejected: Option<&Rejection>,
+    reports: &[Report],
+) -> Vec<String> {
+    if let Some(why) = rejected {
+        return vec![format!("It would be refused: {why}.")];
+    }
+    let one = |report: &Report| {
+        let place = report.nearest.as_ref().map(on);
+        match place {
+            Some(place) if waits::is_now(report.estimated_start) => {
+                vec![format!("It would start now {place}.")]
+            }
+            place => {
+                let then = place.map(|place| format!("It would then run {place}."));
+                waits::report(&Reader { engine, now }, report).into_iter().chain(then).collect()
+            }
+        }
+    };
+    reports.iter().take(GANGS_MAX).flat_map(one).collect()
+}
+
+/// `on a1, a2 (inside one leaf)`.
+fn on(placement: &Placement) -> String {
+    let nodes: BTreeSet<&NodeName> = placement.slots.iter().map(|slot| &slot.node).collect();
+    let named: Vec<&str> = nodes.iter().take(NODES_MAX).map(|node| node.as_str()).collect();
+    let more = nodes.len().saturating_sub(NODES_MAX);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let inside = if nodes.len() > 1 { format!(" (inside one {})", placement.level) } else { String::new() };
+    format!("on {}{more}{inside}", named.join(", "))
+}
