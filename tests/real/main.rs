@@ -5,6 +5,7 @@
 
 mod account;
 mod accounts;
+mod api;
 mod arrays;
 mod budgets;
 mod calendar;

@@ -32,17 +32,23 @@ const WITHOUT: &str = "<!doctype html>
 /// A file of the dashboard. Every other path is a page that the dashboard itself finds.
 pub(crate) async fn serve(uri: Uri) -> Response {
     let path = uri.path().trim_start_matches('/');
-    let is_plain = path.split('/').all(|part| !part.is_empty() && part != ".." && part != ".");
-    if let Some(file) = Files::get(path).filter(|_| is_plain) {
+    if let Some(file) = Files::get(path).filter(|_| is_plain(path) && !path.is_empty()) {
         let lasts = if path.starts_with(ASSETS) { FOREVER } else { "no-cache" };
         return found(kind_of(path), lasts, file.data.into_owned());
     }
-    let is_page = !path.starts_with(ASSETS) && !path.rsplit('/').next().unwrap_or_default().contains('.');
+    let is_page = is_plain(path)
+        && !path.starts_with(ASSETS)
+        && !path.rsplit('/').next().unwrap_or_default().contains('.');
     match Files::get(INDEX) {
         _ if !is_page => Problem::not_found(format!("there is no file {path:?}")).into_response(),
         Some(file) => found(kind_of(INDEX), "no-cache", file.data.into_owned()),
         None => found(kind_of(INDEX), "no-cache", WITHOUT.into()),
     }
+}
+
+/// It leads nowhere up.
+fn is_plain(path: &str) -> bool {
+    path.split('/').all(|part| part != ".." && part != ".")
 }
 
 fn found(kind: &'static str, lasts: &'static str, body: Vec<u8>) -> Response {
