@@ -24,7 +24,7 @@ drill: check-tools ## Inject faults into real gang jobs on this machine, check t
 # Where a test panics is said without line tables too; they make programs twice as large.
 test: export CARGO_INCREMENTAL = 0
 test: export CARGO_PROFILE_DEV_DEBUG = none
-test: check-tools wasm-target node-tools ## Everything that must pass: format, lints, walls, tests, 2 million steps of the swarm, short demos
+test: check-tools wasm-target node-tools ui-if-node ## Everything that must pass: format, lints, walls, tests, 2 million steps of the swarm, short demos
 	$(CARGO) run --quiet --bin xtask -- ci
 	$(MAKE) --no-print-directory swarm
 	$(CARGO) build --quiet --workspace --bin phalanx --bin demo --bin kube-demo
@@ -101,6 +101,17 @@ bench-kube: check-tools ## Schedulers on a real API server with 1,000 and 5,000 
 	$(CARGO) build --release -p phalanx-cli
 	$(CARGO) run --release -p phalanx-bench -- kube --runner bare --runner kube-scheduler --runner phalanx --into bench/RESULTS.md
 
+ui: ## The dashboard, into ui/dist; the next build of phalanx embeds it (needs Node 20 and npm)
+	npm --prefix ui ci --no-audit --no-fund --loglevel=error
+	npm --prefix ui run --silent check
+	npm --prefix ui run --silent build
+	@touch crates/api/src/http/page.rs
+
+# Tests of the dashboard say what is missing and are passed over without it, but not in CI.
+ui-if-node:
+	@if command -v npm >/dev/null 2>&1 || [ -n "$$CI" ]; then $(MAKE) --no-print-directory ui; \
+	else echo "The dashboard is not built: npm is missing"; fi
+
 walls: check-tools wasm-target ## Who may use whom, bans, no floats in the engine
 	$(CARGO) run --quiet -p xtask -- walls
 
@@ -134,8 +145,8 @@ check-tools:
 	  echo "  Fedora, RHEL:    dnf install gcc"; \
 	  echo "  macOS:           xcode-select --install"; exit 1; }
 
-# What real nodes consist of beside the kubelet, a wall clock that a test can set, and a router of requests. Tests say what is missing and are passed over, but not in CI.
-NODE_TOOLS := containerd runc containernetworking-plugins busybox-static iproute2 libfaketime haproxy
+# What real nodes consist of beside the kubelet, a wall clock that a test can set, a router of requests, and a browser. Tests say what is missing and are passed over, but not in CI.
+NODE_TOOLS := containerd runc containernetworking-plugins busybox-static iproute2 libfaketime haproxy chromium
 node-tools:
 	@[ -z "$$CI" ] || dpkg --status $(NODE_TOOLS) >/dev/null 2>&1 || { \
 	  apt-get update --quiet=2 && \

@@ -122,7 +122,8 @@ fn every_document_is_as_the_openapi_document_says() {
     for (path, operations) in document["paths"].as_object().unwrap() {
         let Some(operation) = operations.get("get") else { continue };
         let schema = &operation["responses"]["200"]["content"]["application/json"]["schema"];
-        if schema.is_null() || path.ends_with("/endpoints") {
+        // Only services have endpoints, and only some jobs moves.
+        if schema.is_null() || path.ends_with("/endpoints") || path.ends_with("/moves") {
             continue;
         }
         let mut root = schema.clone();
@@ -186,7 +187,7 @@ fn the_overview_and_the_map_agree_with_what_runs() {
     let (_, why) = client.get("/v1/jobs/waits/why");
     let sentences: Vec<&str> =
         why["sentences"].as_array().unwrap().iter().map(|s| s.as_str().unwrap()).collect();
-    assert!(sentences[0].starts_with("It ") && sentences.len() >= 3, "{sentences:?}");
+    assert!(sentences.len() >= 3 && sentences.iter().all(|said| said.ends_with('.')), "{sentences:?}");
     let (status, dry) = client.post("/v1/jobs/dry-run", &file("try", 1, "true"));
     assert_eq!(status, 200);
     assert!(dry["sentences"][0].as_str().unwrap().starts_with("It would start now on n1"), "{dry}");

@@ -27,9 +27,12 @@ pub fn report(reader: &dyn Reader, report: &Report) -> Vec<String> {
     if report.position == 0 {
         return Vec::new();
     }
-    let mut lines = vec![format!("It {}.", reason(reader, &report.reason))];
+    let mut lines = vec![capital(&reason(reader, &report.reason)) + "."];
     lines.push(format!("Its place in the order is {} of {}.", report.position, report.of));
-    lines.push(format!("It would start {}.", start(reader, report)));
+    lines.push(match report.estimated_start {
+        None if report.likely_start.is_none() => format!("Its start cannot be estimated{}.", because(report)),
+        _ => format!("It would start {}.", start(reader, report)),
+    });
     for (at, unblock) in report.unblock.iter().enumerate() {
         let first = if at == 0 { "It starts if" } else { "Or if" };
         let way = way_out(reader, report.gang.job, unblock) + &ahead_of(report, unblock);
@@ -38,22 +41,31 @@ pub fn report(reader: &dyn Reader, report: &Report) -> Vec<String> {
     lines
 }
 
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
 /// When it would start, and why that is not known.
 #[must_use]
 pub fn start(reader: &dyn Reader, report: &Report) -> String {
+    let likely = report.likely_start.map_or_else(String::new, |start| likely(reader, start));
+    format!("{likely}{}{}", estimate(reader, report.estimated_start), because(report))
+}
+
+/// Why nobody knows when it would start; nothing where somebody does.
+fn because(report: &Report) -> &'static str {
     let endless = |u: &Unblock| matches!(u, Unblock::GangsEnd { at: None, .. });
     let short = matches!(
         report.reason,
         Reason::Resources { .. } | Reason::Topology { .. } | Reason::Nodes { .. } | Reason::Shape { .. }
     );
-    let because = match report.estimated_start {
+    match report.estimated_start {
         None if report.unblock.iter().any(endless) => ": a job in its way has no time limit",
         // No job of ours is in the way.
         None if short && report.unblock.is_empty() => ": others hold what it needs",
         _ => "",
-    };
-    let likely = report.likely_start.map_or_else(String::new, |start| likely(reader, start));
-    format!("{likely}{}{because}", estimate(reader, report.estimated_start))
+    }
 }
 
 /// Why a gang waits, with the name of the job where it speaks of another gang.
@@ -204,5 +216,72 @@ fn list(items: impl Iterator<Item = String>) -> String {
     match items.split_last() {
         Some((last, front)) if !front.is_empty() => format!("{} and {last}", front.join(", ")),
         _ => items.concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Plain;
+
+    impl Reader for Plain {
+        fn gang(&self, id: GangId) -> String {
+            format!("job {}", id.job)
+        }
+
+        fn ahead(&self, at: Timestamp) -> String {
+            format!("in {} ms", at.0)
+        }
+
+        fn clock(&self, at: Timestamp) -> String {
+            format!("at {}", at.0)
+        }
+
+        fn date(&self, at: Timestamp) -> String {
+            format!("on {}", at.0)
+        }
+    }
+
+    #[test]
+    fn a_report_is_whole_sentences() {
+        let gang = JobId(2).gang(0);
+        let held = Report {
+            gang,
+            reason: Reason::None,
+            levels: Vec::new(),
+            position: 1,
+            of: 3,
+            unblock: Vec::new(),
+            estimated_start: None,
+            nearest: None,
+            likely_start: None,
+            less_served: 0,
+        };
+        let said = report(&Plain, &held);
+        assert_eq!(
+            said,
+            [
+                "Was not considered yet.",
+                "Its place in the order is 1 of 3.",
+                "Its start cannot be estimated."
+            ]
+        );
+        let ends = Unblock::GangsEnd { gangs: vec![JobId(1).gang(0)], at: None };
+        let blocked = Report { unblock: vec![ends], ..held.clone() };
+        assert_eq!(
+            report(&Plain, &blocked)[2..],
+            [
+                "Its start cannot be estimated: a job in its way has no time limit.",
+                "It starts if job 1 ends (no time limit says when)."
+            ]
+        );
+        let estimated_start = Some(Estimate { at: Timestamp(9), confidence: Confidence::AtLatest });
+        let known = Report { estimated_start, ..held.clone() };
+        assert_eq!(
+            report(&Plain, &known)[2],
+            "It would start in 9 ms at the latest (at 9), if nothing goes ahead of it."
+        );
+        assert_eq!(report(&Plain, &Report { position: 0, ..held }), [""; 0]);
     }
 }

@@ -34,15 +34,14 @@ pub(crate) async fn serve(uri: Uri) -> Response {
     let path = uri.path().trim_start_matches('/');
     if let Some(file) = Files::get(path).filter(|_| is_plain(path) && !path.is_empty()) {
         let lasts = if path.starts_with(ASSETS) { FOREVER } else { "no-cache" };
-        return found(kind_of(path), lasts, file.data.into_owned());
+        return found(path, lasts, file.data.into_owned());
     }
-    let is_page = is_plain(path)
-        && !path.starts_with(ASSETS)
-        && !path.rsplit('/').next().unwrap_or_default().contains('.');
+    // Names of jobs and nodes have dots, too.
+    let is_page = is_plain(path) && !path.starts_with(ASSETS) && kind_of(path).is_none();
     match Files::get(INDEX) {
         _ if !is_page => Problem::not_found(format!("there is no file {path:?}")).into_response(),
-        Some(file) => found(kind_of(INDEX), "no-cache", file.data.into_owned()),
-        None => found(kind_of(INDEX), "no-cache", WITHOUT.into()),
+        Some(file) => found(INDEX, "no-cache", file.data.into_owned()),
+        None => found(INDEX, "no-cache", WITHOUT.into()),
     }
 }
 
@@ -51,17 +50,17 @@ fn is_plain(path: &str) -> bool {
     path.split('/').all(|part| part != ".." && part != ".")
 }
 
-fn found(kind: &'static str, lasts: &'static str, body: Vec<u8>) -> Response {
+fn found(path: &str, lasts: &'static str, body: Vec<u8>) -> Response {
     let headers: [(HeaderName, HeaderValue); 2] = [
-        (header::CONTENT_TYPE, HeaderValue::from_static(kind)),
+        (header::CONTENT_TYPE, HeaderValue::from_static(kind_of(path).unwrap_or("application/octet-stream"))),
         (header::CACHE_CONTROL, HeaderValue::from_static(lasts)),
     ];
     (StatusCode::OK, headers, body).into_response()
 }
 
-/// What `nosniff` makes necessary to say.
-fn kind_of(path: &str) -> &'static str {
-    match path.rsplit('.').next().unwrap_or_default() {
+/// What a file is, which `nosniff` makes necessary to say. `None`: it is no file of a page.
+fn kind_of(path: &str) -> Option<&'static str> {
+    Some(match path.rsplit('.').next()? {
         "html" => "text/html; charset=utf-8",
         "js" => "text/javascript; charset=utf-8",
         "css" => "text/css; charset=utf-8",
@@ -69,7 +68,8 @@ fn kind_of(path: &str) -> &'static str {
         "png" => "image/png",
         "ico" => "image/x-icon",
         "woff2" => "font/woff2",
-        "json" | "webmanifest" => "application/json",
-        _ => "application/octet-stream",
-    }
+        "txt" => "text/plain; charset=utf-8",
+        "json" | "map" | "webmanifest" => "application/json",
+        _ => return None,
+    })
 }

@@ -6,10 +6,10 @@ use phalanx_spec::QueueFile;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Body, File, Gives, Method, Route, act, number, read, shape};
-use crate::http::document::{Done, List};
+use super::{Body, File, Gives, Method, Query, Route, act, number, read, shape, text};
+use crate::http::document::{Document, Done, List};
 use crate::http::problem::Problem;
-use crate::protocol::{Answer, HealthReport, TokenView, Verb, WindowAsk};
+use crate::protocol::{Answer, DefragView, HealthReport, JobRef, TokenView, Verb, WindowAsk};
 
 pub(crate) const ROUTES: &[Route] = &[
     act(
@@ -61,6 +61,49 @@ pub(crate) const ROUTES: &[Route] = &[
         |asked| Ok(Verb::AddWindow(asked.body()?)),
     ),
     Route {
+        method: Method::Delete,
+        query: &[
+            text(
+                "nodes",
+                "The nodes, divided by commas: names, patterns such as `gpu-[1-4]`, or domains such as `rack=r1`.",
+            ),
+            number(
+                "begins_at",
+                "The window that begins in the second of this time; without it, all of these nodes.",
+            ),
+        ],
+        ..act(
+            "/v1/calendar",
+            "removeWindow",
+            "Windows of these nodes are called off.",
+            Body::Nothing,
+            |asked| {
+                Ok(Verb::RemoveWindow { nodes: asked.words("nodes"), begins_at: asked.time("begins_at")? })
+            },
+        )
+    },
+    act(
+        "/v1/nodes/{node}/notice",
+        "noticeSpot",
+        "The node is taken back so soon; without a time, as soon as the cluster file says where nothing is said.",
+        Body::Json(shape::<Notice>),
+        |asked| {
+            let Notice { in_ms } = asked.body()?;
+            Ok(Verb::NoticeSpot { node: asked.node()?, in_ms })
+        },
+    ),
+    Route {
+        method: Method::Get,
+        ..moves(
+            "planMoves",
+            "Moves of running jobs that open a place for a job that waits: what they save and cost.",
+            |asked| Ok(Verb::Defrag { job: asked.text("job").map(JobRef::parse), apply: false }),
+        )
+    },
+    moves("makeMoves", "The same, and the moves are made.", |asked| {
+        Ok(Verb::Defrag { job: asked.text("job").map(JobRef::parse), apply: true })
+    }),
+    Route {
         method: Method::Put,
         ..act(
             "/v1/queues",
@@ -100,6 +143,33 @@ pub(crate) const ROUTES: &[Route] = &[
         tell: super::done,
     },
 ];
+
+const FOR_A_JOB: &[Query] =
+    &[text("job", "The job that waits; without it, the first for which moves open a place.")];
+
+const fn moves(name: &'static str, summary: &'static str, ask: super::Ask) -> Route {
+    Route {
+        method: Method::Post,
+        path: "/v1/moves",
+        name,
+        summary,
+        query: FOR_A_JOB,
+        body: Body::Nothing,
+        gives: Gives::Json(shape::<DefragView>),
+        ask,
+        tell: |_, answer| match answer {
+            Answer::Defrag(view) => Document::of(&view),
+            _ => Err(Problem::unexpected()),
+        },
+    }
+}
+
+/// When a node is taken back.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+struct Notice {
+    in_ms: Option<u64>,
+}
 
 /// Why a node is closed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
