@@ -1,0 +1,155 @@
+// Colours of the map: one packed number for each device, by what the map is coloured by.
+import type { Grade, MapDoc } from '../types';
+
+export type By = 'job' | 'queue' | 'use' | 'health';
+
+/** As a little-endian canvas has it: alpha, blue, green, red. */
+export const pack = (r: number, g: number, b: number): number => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
+
+export function css(colour: number): string {
+  return `rgb(${colour & 255} ${(colour >> 8) & 255} ${(colour >> 16) & 255})`;
+}
+
+function hex(text: string): number {
+  const n = parseInt(text.slice(1), 16);
+  return pack((n >> 16) & 255, (n >> 8) & 255, n & 255);
+}
+
+export function mix(a: number, b: number, part: number): number {
+  const one = (shift: number): number =>
+    Math.round(((a >> shift) & 255) * (1 - part) + ((b >> shift) & 255) * part);
+  return pack(one(0), one(8), one(16));
+}
+
+export interface Tones {
+  page: number;
+  /** Boxes of domains by depth. */
+  boxes: number[];
+  line: number;
+  node: number;
+  free: number;
+  foreign: number;
+  closed: number;
+  broken: number;
+  unknown: number;
+  text: string;
+  muted: string;
+  accent: string;
+  pill: string;
+}
+
+const LIGHT: Tones = {
+  page: hex('#f6f7f9'),
+  boxes: [hex('#ffffff'), hex('#f3f5f8'), hex('#ffffff'), hex('#f3f5f8')],
+  line: hex('#dde1e7'),
+  node: hex('#e6e9ee'),
+  free: hex('#ffffff'),
+  foreign: hex('#8b62d1'),
+  closed: hex('#8e98a7'),
+  broken: hex('#d43a4d'),
+  unknown: hex('#c3c9d2'),
+  text: '#14181f',
+  muted: '#566070',
+  accent: '#14181f',
+  pill: 'rgb(255 255 255 / 88%)',
+};
+
+const DARK: Tones = {
+  page: hex('#0d1015'),
+  boxes: [hex('#141920'), hex('#191f28'), hex('#141920'), hex('#191f28')],
+  line: hex('#29313c'),
+  node: hex('#232b36'),
+  free: hex('#39434f'),
+  foreign: hex('#9d7ae0'),
+  closed: hex('#6a7585'),
+  broken: hex('#e4566a'),
+  unknown: hex('#4a5461'),
+  text: '#e7eaef',
+  muted: '#9aa5b4',
+  accent: '#ffffff',
+  pill: 'rgb(13 16 21 / 85%)',
+};
+
+export const tones = (isDark: boolean): Tones => (isDark ? DARK : LIGHT);
+
+function hsl(hue: number, s: number, l: number): number {
+  const k = (n: number): number => (n + hue / 30) % 12;
+  const a = s * Math.min(l, 1 - l);
+  const f = (n: number): number => Math.round(255 * (l - a * Math.max(-1, Math.min(k(n) - 3, 9 - k(n), 1))));
+  return pack(f(0), f(8), f(4));
+}
+
+/** Neighbouring numbers get colours that are far apart: steps of the golden angle. */
+export function seriesColour(index: number, isDark: boolean): number {
+  const hue = (215 + index * 137.508) % 360;
+  const ring = Math.floor(index / 9) % 3;
+  const l = isDark ? [0.62, 0.52, 0.72][ring] : [0.54, 0.44, 0.64][ring];
+  return hsl(hue, isDark ? 0.6 : 0.62, l ?? 0.55);
+}
+
+/** From nothing to all of the time. */
+export function useColour(percent: number, isDark: boolean): number {
+  const low = isDark ? hex('#3a3357') : hex('#e8def8');
+  const high = isDark ? hex('#5fe0b4') : hex('#0b7a5b');
+  return mix(low, high, Math.max(0, Math.min(100, percent)) / 100);
+}
+
+export const GRADES: Grade[] = ['ok', 'suspect', 'drain_after_job', 'drain_now', 'broken'];
+
+export function gradeColour(grade: Grade, isDark: boolean): number {
+  const light = ['#57b585', '#e0a52f', '#e07b39', '#cf4f2f', '#c2203a'];
+  const dark = ['#2f8a5b', '#d9a441', '#e08a4f', '#e0603f', '#f0455f'];
+  return hex((isDark ? dark : light)[GRADES.indexOf(grade)] ?? '#888888');
+}
+
+export interface Painter {
+  by: By;
+  isDark: boolean;
+  /** A job that is lit up, while all else is dimmed. */
+  job: number | null;
+}
+
+export function queuesOf(doc: MapDoc): string[] {
+  return [...new Set(doc.jobs.map((job) => job.queue))].sort();
+}
+
+/** Fills `out` with the colour of each device, in the order of the document. */
+export function paint(doc: MapDoc, painter: Painter, out: Uint32Array): void {
+  const { by, isDark } = painter;
+  const tone = tones(isDark);
+  const queues = new Map(queuesOf(doc).map((queue, i) => [queue, seriesColour(i, isDark)]));
+  const jobs = new Map<number, number>();
+  doc.jobs.forEach((job) => {
+    jobs.set(job.id, by === 'queue' ? (queues.get(job.queue) ?? tone.unknown) : seriesColour(job.id, isDark));
+  });
+  const uses = Array.from({ length: 101 }, (_, percent) => useColour(percent, isDark));
+  const grades = new Map(GRADES.map((grade) => [grade, gradeColour(grade, isDark)]));
+  const dim = dimmer(tone.node);
+  let k = 0;
+  for (const node of doc.nodes) {
+    for (let i = 0; i < node.devices.length; i++) {
+      const holder = node.devices[i] ?? null;
+      const grade = node.grades?.[i] ?? node.grade;
+      let colour: number;
+      if (by === 'health') colour = grades.get(grade) ?? tone.unknown;
+      else if (by === 'use') {
+        const busy = node.busy?.[i];
+        colour = busy === null || busy === undefined ? tone.unknown : (uses[Math.round(busy)] ?? tone.unknown);
+      } else if (holder === null) colour = tone.free;
+      else if (holder === -1) colour = tone.foreign;
+      else if (holder === -2) colour = grade === 'broken' ? tone.broken : tone.closed;
+      else colour = jobs.get(holder) ?? seriesColour(holder, isDark);
+      out[k++] = painter.job !== null && holder !== painter.job ? dim(colour) : colour;
+    }
+  }
+}
+
+/** There are few colours and many devices. */
+function dimmer(ground: number): (colour: number) => number {
+  const known = new Map<number, number>();
+  return (colour) => {
+    let dimmed = known.get(colour);
+    if (dimmed === undefined) known.set(colour, (dimmed = mix(colour, ground, 0.82)));
+    return dimmed;
+  };
+}
