@@ -56,6 +56,7 @@ export function devices(milli: number): string {
 export function gpuHours(us: number): string {
   const hours = us / 3.6e9;
   if (hours === 0) return '0';
+  if (hours < 0.01) return '<0.01';
   if (hours < 0.1) return cents.format(hours);
   return fine.format(hours);
 }

@@ -44,8 +44,8 @@ const LIGHT: Tones = {
   line: hex('#dde1e7'),
   node: hex('#e6e9ee'),
   free: hex('#ffffff'),
-  foreign: hex('#8b62d1'),
-  closed: hex('#8e98a7'),
+  foreign: hex('#59626f'),
+  closed: hex('#b3bac5'),
   broken: hex('#d43a4d'),
   unknown: hex('#c3c9d2'),
   text: '#14181f',
@@ -60,8 +60,8 @@ const DARK: Tones = {
   line: hex('#29313c'),
   node: hex('#232b36'),
   free: hex('#39434f'),
-  foreign: hex('#9d7ae0'),
-  closed: hex('#6a7585'),
+  foreign: hex('#98a2b0'),
+  closed: hex('#59636f'),
   broken: hex('#e4566a'),
   unknown: hex('#4a5461'),
   text: '#e7eaef',
@@ -72,19 +72,32 @@ const DARK: Tones = {
 
 export const tones = (isDark: boolean): Tones => (isDark ? DARK : LIGHT);
 
-function hsl(hue: number, s: number, l: number): number {
-  const k = (n: number): number => (n + hue / 30) % 12;
-  const a = s * Math.min(l, 1 - l);
-  const f = (n: number): number => Math.round(255 * (l - a * Math.max(-1, Math.min(k(n) - 3, 9 - k(n), 1))));
-  return pack(f(0), f(8), f(4));
+/** A colour of OKLCH: equal lightness looks equally light in every hue, which HSL does not give. */
+function oklch(l: number, c: number, hue: number): number {
+  const a = c * Math.cos((hue * Math.PI) / 180);
+  const b = c * Math.sin((hue * Math.PI) / 180);
+  const [x, y, z] = [
+    (l + 0.3963377774 * a + 0.2158037573 * b) ** 3,
+    (l - 0.1055613458 * a - 0.0638541728 * b) ** 3,
+    (l - 0.0894841775 * a - 1.291485548 * b) ** 3,
+  ];
+  const channel = (linear: number): number => {
+    const v = Math.max(0, Math.min(1, linear));
+    return Math.round(255 * (v <= 0.0031308 ? 12.92 * v : 1.055 * v ** (1 / 2.4) - 0.055));
+  };
+  return pack(
+    channel(4.0767416621 * x - 3.3077115913 * y + 0.2309699292 * z),
+    channel(-1.2684380046 * x + 2.6097574011 * y - 0.3413193965 * z),
+    channel(-0.0041960863 * x - 0.7034186147 * y + 1.707614701 * z),
+  );
 }
 
-/** Neighbouring numbers get colours that are far apart: steps of the golden angle. */
+/** Neighbouring numbers get hues that are far apart. Red is left out: it means broken. */
 export function seriesColour(index: number, isDark: boolean): number {
-  const hue = (215 + index * 137.508) % 360;
-  const ring = Math.floor(index / 9) % 3;
-  const l = isDark ? [0.62, 0.52, 0.72][ring] : [0.54, 0.44, 0.64][ring];
-  return hsl(hue, isDark ? 0.6 : 0.62, l ?? 0.55);
+  const hue = 48 + ((212 + index * 119.4) % 312);
+  const ring = Math.floor(index / 7) % 3;
+  const l = isDark ? [0.72, 0.6, 0.8][ring] : [0.64, 0.52, 0.74][ring];
+  return oklch(l ?? 0.64, 0.135, hue);
 }
 
 /** From nothing to all of the time. */
