@@ -185,7 +185,7 @@ function drawLabels(ctx: CanvasRenderingContext2D, frame: Frame, visible: Box[])
       ctx.fillStyle = scene.tones.muted;
       clipText(ctx, box.name, x + 8 * view.scale, y + 4 * view.scale + head / 2, w - 16 * view.scale);
       left -= 1;
-    } else if (box.depth === 0 && w > 44) {
+    } else if (box.depth === scene.layout.namedDepth && w > 44) {
       drawPill(ctx, box.name, x + 3, y + 3, w - 6, scene.tones);
       left -= 1;
     }

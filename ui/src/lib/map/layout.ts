@@ -32,6 +32,8 @@ export interface Box {
 
 export interface Layout {
   roots: Box[];
+  /** The outermost depth with more than one domain: its names are shown at every zoom. */
+  namedDepth: number;
   /** Parents before children. */
   boxes: Box[];
   w: number;
@@ -145,7 +147,7 @@ export function layOut(doc: MapDoc): Layout {
   const count = doc.nodes.length;
   const sizes = doc.nodes.map((node) => nodeSize(node.devices.length));
   const out: Layout = {
-    roots: [], boxes: [], w: 0, h: 0,
+    roots: [], namedDepth: 0, boxes: [], w: 0, h: 0,
     x: new Float32Array(count),
     y: new Float32Array(count),
     nodeW: Float32Array.from(sizes, (size) => size.w),
@@ -160,6 +162,7 @@ export function layOut(doc: MapDoc): Layout {
   out.roots = [...tree.children.values()].map((child) => boxOf(child, '', 0, sizes));
   Object.assign(out, shelve(out.roots));
   for (const root of out.roots) settle(root, 0, 0, out);
+  for (let level = out.roots; level.length === 1 && level[0]?.children.length; level = level[0].children) out.namedDepth += 1;
   return out;
 }
 
