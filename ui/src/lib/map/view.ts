@@ -7,6 +7,8 @@ import { isSameShape, layOut, type Box } from './layout';
 
 const SCALE_MAX = 9;
 const MARGIN = 16;
+/** From here on GPUs are easy to tell apart. */
+const SCALE_READ = 0.9;
 const CLICK_PX = 5;
 
 export interface Listener {
@@ -100,7 +102,14 @@ export class MapView {
   }
 
   isSmall(): boolean {
-    return this.view.scale < 0.9;
+    return this.view.scale < SCALE_READ;
+  }
+
+  private isOnScreen(node: number): boolean {
+    const layout = this.scene?.layout;
+    const x = ((layout?.x[node] ?? 0) - this.view.x) * this.view.scale;
+    const y = ((layout?.y[node] ?? 0) - this.view.y) * this.view.scale;
+    return x > 0 && y > 0 && x < this.width - 40 && y < this.height - 40;
   }
 
   private showNode(node: number): void {
@@ -108,6 +117,8 @@ export class MapView {
     if (!layout) return;
     const w = layout.nodeW[node] ?? 0;
     const h = layout.nodeH[node] ?? 0;
+    // A node that can be seen well stays where it is.
+    if (this.view.scale >= SCALE_READ && this.isOnScreen(node)) return;
     const around = 4;
     this.show({
       x: (layout.x[node] ?? 0) - around * w,
