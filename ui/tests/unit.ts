@@ -84,7 +84,7 @@ function mapDoc(): MapDoc {
     devices: [7, 7, null, -1, -2, 7, null, 9], busy: null, grades: null,
   }));
   const job = (id: number) => ({ id, name: `j${id}`, owner: 'ann', queue: 'q', state: 'running' });
-  return { levels: ['block', 'leaf'], now: 0, jobs: [job(7), job(9)], nodes };
+  return { levels: ['block', 'leaf'], jobs: [job(7), job(9)], nodes };
 }
 
 test('every node of the map is found where it is drawn, and boxes do not overlap', () => {

@@ -12,6 +12,8 @@ export interface Problem {
   code?: string;
   detail: string;
   hint?: string;
+  /** The fields that the server does not accept. */
+  errors?: { field: string; detail: string }[];
 }
 
 export interface Items<T> {
@@ -63,7 +65,7 @@ export interface Overview {
 
 export interface WaitingReason {
   reason: string;
-  gangs: number;
+  jobs: number;
   devices: number;
   job: number;
   name: string;
@@ -90,13 +92,14 @@ export interface MapNode {
   grade: Grade;
   /** Job number, null free, -1 held by others, -2 closed. */
   devices: (number | null)[];
-  busy: (number | null)[] | null;
-  grades: Grade[] | null;
+  /** Percent; absent if the use of no device of the node can be read. */
+  busy?: (number | null)[] | null;
+  /** Absent if all devices are ok. */
+  grades?: Grade[] | null;
 }
 
 export interface MapDoc {
   levels: string[];
-  now: Ms;
   jobs: MapJob[];
   nodes: MapNode[];
 }
