@@ -138,21 +138,32 @@ export function paint(doc: MapDoc, painter: Painter, out: Uint32Array): void {
   const uses = Array.from({ length: 101 }, (_, percent) => useColour(percent, isDark));
   const grades = new Map(GRADES.map((grade) => [grade, gradeColour(grade, isDark)]));
   const dim = dimmer(tone.node);
+  const isByHolder = by === 'job' || by === 'queue';
+  const held = (holder: number | null, grade: Grade): number => {
+    if (holder === null) return tone.free;
+    if (holder === -1) return tone.foreign;
+    if (holder === -2) return grade === 'broken' ? tone.broken : tone.closed;
+    return jobs.get(holder) ?? seriesColour(holder, isDark);
+  };
+  const used = (busy: number | null | undefined): number =>
+    busy === null || busy === undefined ? tone.unknown : (uses[Math.round(busy)] ?? tone.unknown);
   let k = 0;
+  let last: number | null | undefined;
+  let same = 0;
   for (const node of doc.nodes) {
     for (let i = 0; i < node.devices.length; i++) {
       const holder = node.devices[i] ?? null;
+      // Neighbours mostly have one holder, and then one colour.
+      if (isByHolder && holder === last && holder !== -2) {
+        out[k++] = same;
+        continue;
+      }
       const grade = node.grades?.[i] ?? node.grade;
-      let colour: number;
-      if (by === 'health') colour = grades.get(grade) ?? tone.unknown;
-      else if (by === 'use') {
-        const busy = node.busy?.[i];
-        colour = busy === null || busy === undefined ? tone.unknown : (uses[Math.round(busy)] ?? tone.unknown);
-      } else if (holder === null) colour = tone.free;
-      else if (holder === -1) colour = tone.foreign;
-      else if (holder === -2) colour = grade === 'broken' ? tone.broken : tone.closed;
-      else colour = jobs.get(holder) ?? seriesColour(holder, isDark);
-      out[k++] = painter.job !== null && holder !== painter.job ? dim(colour) : colour;
+      const colour =
+        by === 'health' ? (grades.get(grade) ?? tone.unknown) : by === 'use' ? used(node.busy?.[i]) : held(holder, grade);
+      same = painter.job !== null && holder !== painter.job ? dim(colour) : colour;
+      last = holder;
+      out[k++] = same;
     }
   }
 }
