@@ -10,6 +10,11 @@ export function css(colour: number): string {
   return `rgb(${colour & 255} ${(colour >> 8) & 255} ${(colour >> 16) & 255})`;
 }
 
+/** Whether dark text can be read on it better than white text. */
+export function isLight(colour: number): boolean {
+  return 0.299 * (colour & 255) + 0.587 * ((colour >> 8) & 255) + 0.114 * ((colour >> 16) & 255) > 140;
+}
+
 function hex(text: string): number {
   const n = parseInt(text.slice(1), 16);
   return pack((n >> 16) & 255, (n >> 8) & 255, n & 255);
@@ -42,12 +47,12 @@ const LIGHT: Tones = {
   page: hex('#f6f7f9'),
   boxes: [hex('#ffffff'), hex('#f3f5f8'), hex('#ffffff'), hex('#f3f5f8')],
   line: hex('#dde1e7'),
-  node: hex('#e6e9ee'),
-  free: hex('#ffffff'),
-  foreign: hex('#59626f'),
-  closed: hex('#b3bac5'),
+  node: hex('#eaedf2'),
+  free: hex('#d0d7e0'),
+  foreign: hex('#4b5461'),
+  closed: hex('#959fac'),
   broken: hex('#d43a4d'),
-  unknown: hex('#c3c9d2'),
+  unknown: hex('#aeb6c1'),
   text: '#14181f',
   muted: '#566070',
   accent: '#14181f',
@@ -110,8 +115,8 @@ export function useColour(percent: number, isDark: boolean): number {
 export const GRADES: Grade[] = ['ok', 'suspect', 'drain_after_job', 'drain_now', 'broken'];
 
 export function gradeColour(grade: Grade, isDark: boolean): number {
-  const light = ['#57b585', '#e0a52f', '#e07b39', '#cf4f2f', '#c2203a'];
-  const dark = ['#2f8a5b', '#d9a441', '#e08a4f', '#e0603f', '#f0455f'];
+  const light = ['#a9d5bc', '#e0a52f', '#e07b39', '#cf4f2f', '#c2203a'];
+  const dark = ['#285a41', '#d9a441', '#e08a4f', '#e0603f', '#f0455f'];
   return hex((isDark ? dark : light)[GRADES.indexOf(grade)] ?? '#888888');
 }
 

@@ -1,7 +1,7 @@
 // Draws the map. Rectangles are written into a buffer of pixels: a frame costs as much as the pixels that are visible,
 // however many GPUs there are. Text goes on top with the canvas.
 import type { MapDoc } from '../types';
-import type { Tones } from './colours';
+import { isLight, type Tones } from './colours';
 import { boxHead, CELL, cellPitch, NODE_HEAD, NODE_PAD, type Box, type Layout } from './layout';
 
 export interface View {
@@ -23,6 +23,8 @@ export interface Scene {
 /** Below so many pixels a GPU is no square of its own: a node is drawn as strips of its colours. */
 const CELL_MIN = 2;
 const LABELS_MAX = 700;
+/** From so many pixels on a GPU has room for the number of its job. */
+const NUMBER_MIN = 24;
 
 export class Surface {
   private image: ImageData | null = null;
@@ -211,8 +213,32 @@ function drawNodeLabels(ctx: CanvasRenderingContext2D, frame: Frame, box: Box, l
     const label = of?.admin === 'open' ? of.name : `${of?.name} (${of?.admin})`;
     clipText(ctx, label, (x + NODE_PAD - view.x) * view.scale, (y + NODE_PAD / 2 + NODE_HEAD / 2 + 1 - view.y) * view.scale, (w - 2 * NODE_PAD) * view.scale);
     left -= 1;
+    left -= drawHolders(ctx, frame, node);
   }
   return left;
+}
+
+/** The number of the job in each GPU that is large enough for it. */
+function drawHolders(ctx: CanvasRenderingContext2D, frame: Frame, node: number): number {
+  const { scene, view } = frame;
+  const { layout, doc, colours } = scene;
+  const cell = CELL * view.scale;
+  if (cell < NUMBER_MIN) return 0;
+  const columns = layout.columns[node] ?? 1;
+  const first = layout.first[node] ?? 0;
+  let drawn = 0;
+  ctx.font = `500 ${Math.min(15, cell * 0.36)}px system-ui, sans-serif`;
+  ctx.textAlign = 'center';
+  doc.nodes[node]?.devices.forEach((holder, i) => {
+    if (holder === null || holder < 0) return;
+    const x = (layout.x[node] ?? 0) + NODE_PAD + (i % columns) * cellPitch + CELL / 2;
+    const y = (layout.y[node] ?? 0) + NODE_PAD + NODE_HEAD + Math.floor(i / columns) * cellPitch + CELL / 2;
+    ctx.fillStyle = isLight(colours[first + i] ?? 0) ? '#10141a' : '#ffffff';
+    ctx.fillText(String(holder), (x - view.x) * view.scale, (y - view.y) * view.scale + 0.5, cell - 2);
+    drawn += 1;
+  });
+  ctx.textAlign = 'left';
+  return drawn;
 }
 
 function clipText(ctx: CanvasRenderingContext2D, text: string, x: number, y: number, w: number): void {
