@@ -14,7 +14,7 @@ class Session {
   refused = $state('');
 
   start(): void {
-    whenRefused(() => this.signOut('The daemon does not accept this token. Tokens end when the daemon starts again.'));
+    whenRefused(() => this.signOut('The daemon does not accept this token; it may have expired.'));
     if (readToken()) void this.enter();
     else this.isSignedOut = true;
     // The address may get a token later, when the user opens a new address of `phalanx dashboard` in this tab.

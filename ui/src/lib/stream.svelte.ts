@@ -1,6 +1,6 @@
 // The stream of changes: one connection for the whole page, resumed where it broke.
 import { ApiError, events } from './api';
-import type { Change } from './types';
+import type { Change, Problem } from './types';
 
 const BACKOFF_MS = [500, 1000, 2000, 5000, 10000];
 /** The server sends a heartbeat every 15 s; a stream that is silent for longer is dead. */
@@ -73,6 +73,7 @@ class Stream {
   private take(id: string | null, event: string, data: string): void {
     if (id) this.lastId = id;
     if (event === 'reset') this.emit(null);
+    if (event === 'problem') throw new ApiError(JSON.parse(data) as Problem);
     if (event !== 'change') return;
     try {
       this.emit(JSON.parse(data) as Change);
