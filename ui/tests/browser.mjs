@@ -140,6 +140,14 @@ await checks.run('job: a pending job says why, and can be released and held', as
   await page.waitForSelector('[data-action="release"]');
 });
 
+await checks.run('job: an array lists its tasks', async () => {
+  const array = (await api.call('POST', '/jobs', { ...running, name: `ui-array-${stamp}`, array: '5%1', hold: true })).job;
+  await open(page, `/jobs/${array}`);
+  await page.waitForSelector('h2:has-text("Tasks")');
+  await page.waitForSelector('text=5 tasks, at most 1 run at once');
+  await api.call('DELETE', `/jobs/${array}`);
+});
+
 await checks.run('nodes: every node has a row; node: GPUs, links and actions', async () => {
   await open(page, '/nodes');
   const nodes = (await api.get('/nodes')).nodes;

@@ -108,7 +108,12 @@ export function gangDevices(gang: Gang): number {
   return roles.reduce((sum, role) => sum + role.size * role.devices_per_member, gang.size * gang.devices_per_member);
 }
 
-export const jobDevices = (job: JobView): number => job.gangs.reduce((sum, gang) => sum + gangDevices(gang), 0);
+/** GPUs of all gangs. All tasks of an array request the same, and a view lists only a part of them. */
+export function jobDevices(job: JobView): number {
+  const first = job.gangs[0];
+  if (job.array && first) return job.array.tasks * gangDevices(first);
+  return job.gangs.reduce((sum, gang) => sum + gangDevices(gang), 0);
+}
 
 /** The nodes of a job, in rank order, without repetition. */
 export function jobNodes(job: JobView): string[] {
