@@ -10,6 +10,7 @@ import { hit } from '../src/lib/map/hit';
 import { isSameShape, layOut, NODE_HEAD, NODE_PAD } from '../src/lib/map/layout';
 import { sumUp } from '../src/lib/map/sums';
 import { phases } from '../src/lib/phases';
+import { jobPath, nodePath, parseRoute, queuePath } from '../src/lib/routes';
 import type { JobView, MapDoc } from '../src/lib/types';
 
 test('lengths of time have two units', () => {
@@ -138,4 +139,17 @@ test('phases follow the events of a job', () => {
     { state: 'starting', from: 50, to: 60 },
     { state: 'running', from: 60, to: 100 },
   ]);
+});
+
+test('addresses lead back to the names they are made of', () => {
+  for (const name of ['gpu-1', 'gpu-1.example.com', 'a b', 'ü%', 'team/a']) {
+    assert.equal(parseRoute(nodePath(name), '').name, name);
+    assert.equal(parseRoute(queuePath(name), '').name, name);
+    assert.ok(!nodePath(name).includes('.'), 'the server takes a dot for a file');
+  }
+  assert.deepEqual([parseRoute(jobPath('7.3'), '').page, parseRoute(jobPath('7.3'), '').name], ['job', '7.3']);
+  assert.equal(parseRoute('/', '').page, 'overview');
+  assert.equal(parseRoute('/jobs/', '').page, 'jobs');
+  assert.equal(parseRoute('/else/x', '').page, 'missing');
+  assert.equal(parseRoute('/jobs/%E0%A4%A', '').name, '%E0%A4%A');
 });

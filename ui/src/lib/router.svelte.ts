@@ -1,49 +1,6 @@
 // Routes in the address bar by the History API, so that every view has an address that can be sent to a colleague.
 
-export type PageName =
-  | 'overview'
-  | 'map'
-  | 'jobs'
-  | 'job'
-  | 'nodes'
-  | 'node'
-  | 'queues'
-  | 'queue'
-  | 'health'
-  | 'bill'
-  | 'audit'
-  | 'submit'
-  | 'missing';
-
-export interface Route {
-  page: PageName;
-  /** The job, the node or the queue of a detail page. */
-  name: string;
-  query: URLSearchParams;
-}
-
-const LISTS: Record<string, PageName> = {
-  '': 'overview',
-  map: 'map',
-  jobs: 'jobs',
-  nodes: 'nodes',
-  queues: 'queues',
-  health: 'health',
-  bill: 'bill',
-  audit: 'audit',
-  submit: 'submit',
-};
-const DETAILS: Record<string, PageName> = { jobs: 'job', nodes: 'node', queues: 'queue' };
-
-export function parseRoute(path: string, search: string): Route {
-  const query = new URLSearchParams(search);
-  const [first = '', second, ...rest] = path.replace(/^\/|\/$/g, '').split('/');
-  if (second === undefined) return { page: LISTS[first] ?? 'missing', name: '', query };
-  const page = DETAILS[first];
-  // Queue names may hold slashes.
-  const name = [second, ...rest].map(decodeURIComponent).join('/');
-  return page ? { page, name, query } : { page: 'missing', name: '', query };
-}
+import { parentOf, parseRoute, type Route } from './routes';
 
 class Router {
   route = $state.raw<Route>(parseRoute(location.pathname, location.search));
@@ -92,15 +49,4 @@ class Router {
   }
 }
 
-function parentOf(route: Route): string {
-  if (route.page === 'job') return '/jobs';
-  if (route.page === 'node') return '/nodes';
-  if (route.page === 'queue') return '/queues';
-  return '/';
-}
-
 export const router = new Router();
-
-export const jobPath = (job: number | string): string => `/jobs/${encodeURIComponent(job)}`;
-export const nodePath = (node: string): string => `/nodes/${encodeURIComponent(node)}`;
-export const queuePath = (queue: string): string => `/queues/${encodeURIComponent(queue)}`;
