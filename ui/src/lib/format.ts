@@ -133,8 +133,9 @@ export const isEnded = (state: string): boolean => !ENDED.has(state);
 /** `drain_after_job` as people read it. */
 export const words = (text: string): string => text.replaceAll('_', ' ');
 
-/** `WaitingInQueue` as people read it. */
+/** `WaitingInQueue` as people read it. A gang that no scheduling cycle has considered has the reason `None`. */
 export function reasonWords(reason: string): string {
+  if (reason.toLowerCase() === 'none') return 'New';
   const text = words(reason).replace(/([a-z])([A-Z])/g, '$1 $2');
   return text.charAt(0).toUpperCase() + text.slice(1).toLowerCase();
 }
