@@ -1,6 +1,6 @@
 # The few commands a person needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo drill kube-drill test swarm swarm-nightly bench-sim bench-kube image deb test-kube test-kubelet kube-upgrade kube-up kube-demo kube-race kube-kills walls fmt deny fuzz clean check-tools wasm-target node-tools
+.PHONY: help demo drill kube-drill test swarm swarm-nightly bench-sim bench-kube image deb test-kube test-kubelet kube-upgrade kube-up kube-demo kube-race kube-kills walls fmt deny fuzz clean ui ui-if-node check-tools wasm-target node-tools
 
 CARGO ?= cargo
 RUST_MIN := 1.95

@@ -12,6 +12,7 @@ mod calendar;
 mod changes;
 mod clocks;
 mod conformance;
+mod dashboard;
 mod declared;
 mod defrag;
 mod disk_full;

@@ -60,7 +60,7 @@ fn found(path: &str, lasts: &'static str, body: Vec<u8>) -> Response {
 
 /// What a file is, which `nosniff` makes necessary to say. `None`: it is no file of a page.
 fn kind_of(path: &str) -> Option<&'static str> {
-    Some(match path.rsplit('.').next()? {
+    Some(match path.rsplit_once('.')?.1 {
         "html" => "text/html; charset=utf-8",
         "js" => "text/javascript; charset=utf-8",
         "css" => "text/css; charset=utf-8",
