@@ -22,6 +22,9 @@ pub enum Evidence {
     /// A person says so, or a tool with the rights of an operator. It closes without regard to the circuit breaker and
     /// stays until [`crate::Grader::clear`].
     Report { grade: Grade, by: String, text: String },
+    /// A person, or a tool with the rights of an operator, measured the bandwidth of the node's network, in thousandths of the
+    /// nominal one.
+    Bandwidth { permille: u16, by: String, text: String },
     /// A check before a start: why it did not pass, or `None`.
     Preflight { failure: Option<String> },
 }

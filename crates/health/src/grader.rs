@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use phalanx_model::{DeviceMask, Grade, Health, JobId, NodeName, Timestamp};
+use phalanx_model::{Bandwidth, DeviceMask, Grade, Health, JobId, NodeName, Timestamp};
 
 use crate::evidence::{Finding, Kind, note, span};
 use crate::state::{DEVICES_MAX, Node, State};
@@ -80,7 +80,11 @@ impl Grader {
                 subject.ports(now, &ports, policy);
                 Counts::No
             }
-            Evidence::Vitals(_) | Evidence::Ports(_) => Counts::No,
+            Evidence::Bandwidth { permille, by, text } if device.is_none() => {
+                subject.bandwidth(now, permille, &by, &text);
+                Counts::No
+            }
+            Evidence::Vitals(_) | Evidence::Ports(_) | Evidence::Bandwidth { .. } => Counts::No,
             Evidence::Report { grade, by, text } => {
                 subject.report(now, grade, &by, &text);
                 Counts::No
@@ -209,6 +213,20 @@ impl Grader {
     pub fn facts(&self) -> Vec<Health> {
         let nodes = self.state.nodes.iter();
         nodes.flat_map(|(name, node)| grouped(name, node, |subject| subject.graded.is_some())).collect()
+    }
+
+    /// What is known of the bandwidth of nodes and has changed since the last call, or counts for less by now.
+    #[must_use]
+    pub fn take_bandwidths(&mut self, now: Timestamp) -> Vec<Bandwidth> {
+        let (nodes, policy) = (self.state.nodes.iter_mut(), &self.policy);
+        nodes.filter_map(|(name, node)| node.node.measured.news(name, now, policy)).collect()
+    }
+
+    /// All that is measured of the bandwidth of nodes, as it counts now.
+    #[must_use]
+    pub fn bandwidths(&self, now: Timestamp) -> Vec<Bandwidth> {
+        let nodes = self.state.nodes.iter();
+        nodes.filter_map(|(name, node)| node.node.measured.fact(name, now, &self.policy)).collect()
     }
 
     /// For people: all that is not ok or has evidence, worst first.

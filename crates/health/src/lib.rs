@@ -1,11 +1,13 @@
 //! Grades of devices and nodes from evidence.
 //!
 //! A [`Grader`] is given Xids, samples of devices and network ports, and reports by people. It derives a grade for each device and for
-//! each node, and says what changed as [`phalanx_model::Health`] facts. A grade rises at once and falls only by time, by
+//! each node, and says what changed as [`phalanx_model::Health`] facts. What was measured of the bandwidth of nodes becomes
+//! [`phalanx_model::Bandwidth`] facts, which close nothing and are forgotten with time. A grade rises at once and falls only by time, by
 //! a repair or by a person. Automation closes a limited share of the devices. The grader reads no clock: equal calls give
 //! equal grades.
 
 mod admission;
+mod bandwidth;
 mod breaker;
 mod evidence;
 mod grader;

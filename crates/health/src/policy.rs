@@ -48,6 +48,12 @@ pub struct Policy {
     /// In a small cluster automation may close so many, though no more than half, and one in any case, unless this and
     /// the share are 0. 8: the devices of one usual node.
     pub small_devices: u32,
+    /// A measured bandwidth counts less and less, and for nothing after this time. 1 h: congestion by others lasts for minutes to
+    /// hours, and a lasting fault is measured again. A choice. 0: no measurement counts.
+    pub bandwidth_decay_ms: u64,
+    /// The path of a port is crowded if it gets more notices of congestion (RoCE) than this while it sends little. 1,000: one
+    /// flow gets up to 20,000, one every 50 µs (the usual interval of an adapter). A choice.
+    pub port_notices_per_s: u64,
     /// A device is lost after this many samples in a row. 2: one sample may fall into a reset.
     pub lost_samples: u32,
     /// A link is down after this many samples in a row.
@@ -88,6 +94,8 @@ impl Default for Policy {
             drain_window_ms: 30 * DAY_MS,
             max_share_percent: 20,
             small_devices: 8,
+            bandwidth_decay_ms: HOUR_MS,
+            port_notices_per_s: 1_000,
             lost_samples: 2,
             link_down_samples: 3,
             port_samples: 3,

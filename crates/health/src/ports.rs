@@ -1,6 +1,8 @@
 //! Findings from samples of the network ports of a node: what changed since the samples before.
 //!
-//! A port that never was up is nothing. Load and congestion are no evidence: most of it is the job's own.
+//! A port that never was up is nothing. Load and congestion are no evidence for a grade: most of it is the job's own. The path
+//! of a port counts as crowded, and the network of its node with less bandwidth, if the port is congested although it sends
+//! less than half of its rate: then others crowd the path.
 
 use std::collections::BTreeMap;
 
@@ -16,6 +18,11 @@ const PORTS_MAX: usize = 64;
 /// Ports that a finding names.
 const NAMES_MAX: usize = 4;
 const BYTES_PER_GBIT: u64 = 125_000_000;
+/// The bytes that a port could have sent in a tick: the unit in which `InfiniBand` counts data. A choice: what a tick is depends on
+/// the adapter.
+const BYTES_PER_TICK: u128 = 4;
+/// A port that waits for a smaller part of the time is not crowded, even if it sends less. A choice.
+const LEAST_WAIT_PERMILLE: u128 = 50;
 
 /// What is remembered of the ports of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,12 +40,26 @@ struct Port {
     was_up: bool,
     /// The best rate that it had.
     bytes_per_s: Option<u64>,
+    /// The rate that it has.
+    rate: u64,
     /// Samples in a row.
     down: u32,
     slow: u32,
     /// By kind of error.
     errors: [Option<Count>; 3],
     flaps: Option<Count>,
+    traffic: Option<Traffic>,
+    /// Samples in a row.
+    crowded: u32,
+}
+
+/// Counters of a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Traffic {
+    at: Timestamp,
+    sent_bytes: u64,
+    wait_ticks: u64,
+    notices: u64,
 }
 
 /// What a sample says.
@@ -47,6 +68,8 @@ pub(crate) struct PortsSaid {
     pub(crate) findings: Vec<Finding>,
     /// Ports that are as they were before they went down or became slow.
     pub(crate) restored: Vec<String>,
+    /// The share of the node's network that is there, in thousandths, and why; `None` if all of it is.
+    pub(crate) slow: Option<(u16, String)>,
 }
 
 /// Names of ports with one fault, by whether it closes the node.
@@ -103,6 +126,7 @@ impl Ports {
             if port.follow(of, policy) {
                 said.restored.push(of.name.clone());
             }
+            port.follow_traffic(now, of, policy);
             if port.has_errors(now, of, policy) {
                 noisy.add(&of.name, false);
             }
@@ -130,7 +154,41 @@ impl Ports {
             flapping.finding(Kind::PortFlaps, now, &flaps),
         ];
         said.findings.extend(findings.into_iter().flatten());
+        said.slow = self.slow(policy);
         Some(said)
+    }
+
+    /// The share of the node's network that is there, if it is not all of it. Ports that are far slower than the fastest one
+    /// are of another network.
+    fn slow(&self, policy: &Policy) -> Option<(u16, String)> {
+        let fastest = self.ports.values().filter_map(|port| port.bytes_per_s).max()?;
+        let (mut all, mut left) = (0_u128, 0_u128);
+        let (mut slow, mut crowded) = (Vec::new(), Vec::new());
+        for (name, port) in &self.ports {
+            let Some(best) = port.bytes_per_s.filter(|best| *best >= fastest / 2) else { continue };
+            all += u128::from(best);
+            left += u128::from(match port {
+                _ if port.down >= policy.port_samples => {
+                    slow.push(name.clone());
+                    0
+                }
+                _ if port.slow >= policy.port_samples => {
+                    slow.push(name.clone());
+                    port.rate.min(best)
+                }
+                _ if port.crowded >= policy.port_samples => {
+                    crowded.push(name.clone());
+                    // It waits for longer than it sends, so it has at most half. How much less is not counted.
+                    best / 2
+                }
+                _ => best,
+            });
+        }
+        let faults = [(slow, "down or slow"), (crowded, "crowded by others")];
+        let faults = faults.iter().filter(|(names, _)| !names.is_empty());
+        let why = faults.map(|(names, what)| format!("{} {what}", named(names))).collect::<Vec<_>>();
+        let permille = u16::try_from(left * 1_000 / all.max(1)).unwrap_or(u16::MAX);
+        (!why.is_empty()).then(|| (permille, why.join(", ")))
     }
 
     /// Ports that are gone and were as they should be make room for others.
@@ -168,8 +226,34 @@ impl Port {
         let was_faulty = self.down >= limit || self.slow >= limit;
         self.slow = if is_lower { self.slow.saturating_add(1) } else { 0 };
         self.bytes_per_s = self.bytes_per_s.max(of.bytes_per_s);
+        self.rate = of.bytes_per_s.unwrap_or_default();
         (self.was_up, self.down) = (true, 0);
         was_faulty && !is_lower
+    }
+
+    /// Follows how much it sends and what it meets. It cannot know how much less it sends because of others, so a port that sends
+    /// much is none that others crowd.
+    fn follow_traffic(&mut self, now: Timestamp, of: &PortVitals, policy: &Policy) {
+        let counters = [of.send_wait_ticks, of.congestion_notices];
+        let Some(sent_bytes) = of.sent_bytes.filter(|_| counters.iter().any(Option::is_some)) else {
+            (self.traffic, self.crowded) = (None, 0);
+            return;
+        };
+        let [wait_ticks, notices] = counters.map(Option::unwrap_or_default);
+        let after = Traffic { at: now, sent_bytes, wait_ticks, notices };
+        let is_crowded = self.traffic.replace(after).zip(of.bytes_per_s).is_some_and(|(before, rate)| {
+            // Counters that went down are those of a driver that was loaded again.
+            let grown = |before: u64, after: u64| u128::from(after.saturating_sub(before));
+            let ms = u128::from(now.since(before.at));
+            let could = u128::from(rate) * ms / 1_000;
+            let sent = grown(before.sent_bytes, sent_bytes);
+            let waited = grown(before.wait_ticks, wait_ticks) * BYTES_PER_TICK;
+            let notices = grown(before.notices, notices);
+            let is_congested = waited > sent && waited > could * LEAST_WAIT_PERMILLE / 1_000
+                || notices * 1_000 > u128::from(policy.port_notices_per_s) * ms;
+            is_congested && sent * 2 < could
+        });
+        self.crowded = if is_crowded { self.crowded.saturating_add(1) } else { 0 };
     }
 
     fn has_errors(&mut self, now: Timestamp, of: &PortVitals, policy: &Policy) -> bool {

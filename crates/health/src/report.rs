@@ -112,5 +112,6 @@ fn next(of: &Subject, policy: &Policy) -> Next {
     }
     let expiries = of.findings.iter().map(|finding| finding.last_at.plus(policy.suspect_ms));
     let expiries = expiries.chain(of.probation.as_ref().map(|probation| probation.until));
+    let expiries = expiries.chain(of.measured.ends_at(policy));
     expiries.max().map_or(Next::Nothing, Next::OkAt)
 }

@@ -7,6 +7,7 @@ use phalanx_model::product::Generation;
 use phalanx_model::{Grade, Graded, JobId, PortVitals, Timestamp, Vitals};
 use serde::{Deserialize, Serialize};
 
+use crate::bandwidth::Measured;
 use crate::evidence::{Finding, Kind, Seen, clean, note, span};
 use crate::policy::{JOBS_MAX, TIMES_MAX};
 use crate::ports::{Ports, named};
@@ -38,6 +39,9 @@ pub(crate) struct Subject {
     pub(crate) seen: Vec<Seen>,
     base: Base,
     ports: Ports,
+    /// Of the network of the node.
+    #[serde(skip_serializing_if = "Measured::is_nothing")]
+    pub(crate) measured: Measured,
 }
 
 /// The time after a drain in which it is watched.
@@ -110,7 +114,10 @@ impl Subject {
 
     /// Nothing is known against it, and nothing was.
     pub(crate) fn is_clean(&self) -> bool {
-        self.graded.is_none() && self.findings.is_empty() && self.probation.is_none()
+        self.graded.is_none()
+            && self.findings.is_empty()
+            && self.probation.is_none()
+            && self.measured.is_nominal()
     }
 
     pub(crate) fn xid(
@@ -208,6 +215,13 @@ impl Subject {
     pub(crate) fn ports(&mut self, now: Timestamp, ports: &[PortVitals], policy: &Policy) {
         let Some(said) = self.ports.sample(now, ports, policy) else { return };
         let before = self.closing_detail();
+        if let Some((permille, why)) = said.slow {
+            // What is also evidence for a grade is noted below.
+            if self.measured.is_nominal() && said.findings.is_empty() {
+                note(&mut self.seen, now, &clean(&why));
+            }
+            self.measured.sample(now, permille, clean(&why), policy);
+        }
         if !said.restored.is_empty() {
             note(&mut self.seen, now, &clean(&format!("{} as before", named(&said.restored))));
         }
@@ -237,6 +251,14 @@ impl Subject {
         if grade > Grade::Ok && known.is_none_or(|known| known.wants <= grade) {
             self.find(Finding::new(Kind::Report, grade, Repair::Service, &detail, now));
         }
+    }
+
+    /// What a person measured. It changes no grade.
+    pub(crate) fn bandwidth(&mut self, now: Timestamp, permille: u16, by: &str, text: &str) {
+        let detail = if text.is_empty() { by.to_owned() } else { format!("{by}: {text}") };
+        let detail = clean(&detail);
+        note(&mut self.seen, now, &clean(&format!("{permille} ‰ of the bandwidth by {detail}")));
+        self.measured.report(now, permille, detail);
     }
 
     /// A check before a start. One that passes takes back what the circuit breaker held: nothing that is closed is checked.
@@ -308,11 +330,13 @@ impl Subject {
         self.drains.clear();
         self.base.clear();
         self.ports.clear();
+        self.measured.clear();
         note(&mut self.seen, now, &clean(&format!("cleared by {by}")));
     }
 
     /// Time passed.
     pub(crate) fn tick(&mut self, now: Timestamp, policy: &Policy, is_free: impl FnOnce() -> bool) {
+        self.measured.tick(now, policy);
         let is_over = |at: Timestamp, window_ms: u64| now.since(at) >= window_ms;
         self.drains.retain(|at| !is_over(*at, policy.drain_window_ms));
         self.jobs.retain(|_, of| !is_over(of.at, policy.lemon_window_ms));

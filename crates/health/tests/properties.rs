@@ -99,6 +99,8 @@ fn ports() -> impl Strategy<Value = Evidence> {
         bytes_per_s: rate.map(|rate| rate * 12_500_000_000),
         symbol_errors: count,
         downed: count,
+        sent_bytes: count,
+        send_wait_ticks: count.map(|count| count << 40),
         ..PortVitals::default()
     });
     proptest::collection::vec(port, 0..4).prop_map(Evidence::Ports)

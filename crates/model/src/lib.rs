@@ -5,6 +5,7 @@
 //! and its reports ([`Change`], [`Report`]). No type here needs a clock, a file or a thread.
 
 pub mod array;
+pub mod bandwidth;
 mod change;
 pub mod cost_table;
 mod defragmentation;
@@ -44,6 +45,7 @@ mod update;
 mod vitals;
 
 pub use array::{Array, Progress, TASKS_MAX, Tasks, TasksError};
+pub use bandwidth::{Bandwidth, Bandwidths, Uplink, WeighedLink};
 pub use change::Change;
 pub use cost_table::{CollectiveCost, CostTable, DomainCost, LevelCost, NicCost, ShapeCost, Transport};
 pub use defragmentation::{Defragmentation, Move, Opening};
