@@ -44,6 +44,7 @@ impl Waiting {
             | Input::DrainRequested { .. }
             | Input::DefragmentationRequested { .. }
             | Input::HealthGraded { .. }
+            | Input::BandwidthMeasured { .. }
             | Input::DevicesObserved { .. }
             | Input::SettingsConfigured { .. }
             | Input::QueueObserved { .. }

@@ -13,7 +13,7 @@ mod ways;
 
 use crate::cluster::{LevelAt, Space};
 use crate::ledger::Ledger;
-use crate::placement::{Search, Verdict, best_fit, placement, shortfall, verdict};
+use crate::placement::{Search, Verdict, best_fit, placement, shortfall, verdict, weighed_links};
 use crate::queueing::{QueueAt, RequestClassId};
 
 pub(crate) fn explain(ledger: &Ledger, id: GangId) -> Option<Report> {
@@ -30,6 +30,7 @@ pub(crate) fn explain(ledger: &Ledger, id: GangId) -> Option<Report> {
             nearest: record.placement.clone(),
             likely_start: None,
             less_served: 0,
+            weighed: record.weighed.clone(),
         });
     }
     let wanted = ledger.wanted(id)?;
@@ -173,10 +174,12 @@ impl Outlook<'_> {
             nearest: None,
             likely_start: None,
             less_served: 0,
+            weighed: Vec::new(),
             reason,
         };
         if let Some(placement) = now {
             report.estimated_start = Some(Estimate { at: self.ledger.now(), confidence: Confidence::Now });
+            report.weighed = weighed_links(self.ledger.tree(), &self.space, gang, &placement);
             report.nearest = Some(placement);
             return report;
         }

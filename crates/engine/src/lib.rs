@@ -24,9 +24,9 @@ use std::collections::BTreeMap;
 
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
-    Answer, Effect, Ending, Epoch, Gang, GangId, GangRecord, Input, Job, JobId, JobLookup, LevelName, Node,
-    NodeName, Outcome, Placement, Plan, Progress, Question, Reason, Report, Service, Snapshot, Timestamp,
-    Wake,
+    Answer, Bandwidth, Effect, Ending, Epoch, Gang, GangId, GangRecord, Input, Job, JobId, JobLookup,
+    LevelName, Node, NodeName, Outcome, Placement, Plan, Progress, Question, Reason, Report, Service,
+    Snapshot, Timestamp, Wake,
 };
 
 use cycle::Spent;
@@ -232,6 +232,11 @@ impl Engine {
     #[must_use]
     pub fn node(&self, name: &NodeName) -> Option<&Node> {
         self.ledger.node(name)
+    }
+
+    /// The links whose measurement counts, in the order of their names.
+    pub fn bandwidths(&self) -> impl Iterator<Item = &Bandwidth> {
+        self.ledger.measured()
     }
 
     /// Windows of the calendar that are not over, by node and begin.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_model::{CostTable, DeviceMask, Gang, Levels, Node, NodeName, Placement};
+use phalanx_model::{Bandwidths, CostTable, DeviceMask, Gang, Levels, Node, NodeName, Placement};
 
 use crate::cluster::{LevelAt, Pick, Piece, Shapes, Space, Tree};
 use crate::grid::Gain;
@@ -52,8 +52,19 @@ impl Placer {
     /// Everything is free except the devices that others hold on the nodes.
     #[must_use]
     pub fn new(levels: &Levels, nodes: impl IntoIterator<Item = Node>, costs: &CostTable) -> Self {
+        Self::with_measured(levels, nodes, costs, &Bandwidths::default())
+    }
+
+    /// The same with links that were measured.
+    #[must_use]
+    pub fn with_measured(
+        levels: &Levels,
+        nodes: impl IntoIterator<Item = Node>,
+        costs: &CostTable,
+        measured: &Bandwidths,
+    ) -> Self {
         let nodes: BTreeMap<NodeName, Node> = nodes.into_iter().map(|n| (n.name.clone(), n)).collect();
-        let tree = Tree::build(levels, &nodes, costs, None, &Shapes::default());
+        let tree = Tree::build(levels, &nodes, costs, measured, None, &Shapes::default());
         let space = Space::free_of(&tree);
         Self { tree, space, search: Search::default() }
     }

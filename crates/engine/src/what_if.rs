@@ -43,12 +43,14 @@ fn submitted(ledger: &Ledger, config: Config, job: &Job) -> Answer {
     // A copy takes as long as a search, and only a gang that starts needs what was before.
     let mut before = None;
     let report = |id: GangId| {
-        let started = after.record(id).filter(|r| r.holds_capacity()).and_then(|r| r.placement.clone());
-        let Some(placement) = started else { return explain(&after, id) };
+        let started = after.record(id).filter(|r| r.holds_capacity());
+        let started = started.and_then(|r| Some((r.placement.clone()?, r.weighed.clone())));
+        let Some((placement, weighed)) = started else { return explain(&after, id) };
         let before = before.get_or_insert_with(with_job);
         let estimated_start = Some(Estimate { at: after.now(), confidence: Confidence::Now });
         let (reason, nearest) = (Reason::None, Some(placement));
-        Some(Report { reason, nearest, estimated_start, unblock: Vec::new(), ..explain(before, id)? })
+        let unblock = Vec::new();
+        Some(Report { reason, nearest, estimated_start, unblock, weighed, ..explain(before, id)? })
     };
     Answer::WouldBe(job.gang_ids().take(REPORTS_MAX).filter_map(report).collect())
 }

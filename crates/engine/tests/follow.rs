@@ -32,7 +32,7 @@ fn on(node: &str, devices: DeviceMask) -> Placement {
 }
 
 fn start(gang: GangId, placement: Placement) -> Decision {
-    Decision::Start { gang, placement }
+    Decision::Start { gang, placement, weighed: Vec::new() }
 }
 
 fn free(engine: &Engine) -> u32 {

@@ -56,7 +56,9 @@ fn decision_of(change: &Change, next: Option<&Change>) -> Option<Decision> {
             let grows = resize.size as usize > resize.keeps.slots.len();
             return (stops && grows).then_some(Decision::Grow { gang, size: resize.size });
         }
-        Change::GangPlaced { gang, placement, .. } => Decision::Start { gang, placement },
+        Change::GangPlaced { gang, placement, .. } => {
+            Decision::Start { gang, placement, weighed: Vec::new() }
+        }
         _ => return None,
     };
     Some(decision)
@@ -124,7 +126,7 @@ mod tests {
             Decision::Reserve { gang: GANG, reserved: reserved(), reason: Reason::None },
             Decision::Preempt { gang: OTHER, preemption },
             Decision::Resize { gang: OTHER, resize: shrinks },
-            Decision::Start { gang: GANG, placement: placement(1) },
+            Decision::Start { gang: GANG, placement: placement(1), weighed: Vec::new() },
             Decision::Leave { gang: OTHER },
         ];
         assert_eq!(derived(&changes), expected);

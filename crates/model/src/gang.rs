@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ClassName, DeviceMask, DevicePart, Ending, FailureClass, GangId, LevelName, NodeName, QueueName,
-    Timestamp,
+    Timestamp, WeighedLink,
 };
 
 /// Which member gets which devices of which node, and which rank it is.
@@ -99,6 +99,9 @@ pub struct GangRecord {
     /// Nodes that are kept free for the gang while it is stopped for its hardware: it starts again there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moves_to: Vec<NodeName>,
+    /// The slow links that its last start used or avoided; of many, the slowest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub weighed: Vec<WeighedLink>,
 }
 
 /// The device time that a gang attained, counted up to `until`. Device time since then is added by [`Served::with`].
@@ -453,6 +456,7 @@ impl GangRecord {
             lost_hardware: false,
             was_on: None,
             moves_to: Vec::new(),
+            weighed: Vec::new(),
         }
     }
 

@@ -7,8 +7,9 @@ use crate::later::{Calendar, Metric, SpotNotice};
 use crate::past::PastRuns;
 use crate::queue::{DecayedUsage, Queue, Settings};
 use crate::{
-    Boost, CostTable, DeviceMask, EffectId, Exit, FailureClass, ForeignUse, GangId, GangRecord, Job, JobId,
-    JobUpdate, Levels, MemberId, MemberState, Node, NodeName, QueueName, Service, Session, Tasks, Timestamp,
+    Bandwidth, Boost, CostTable, DeviceMask, EffectId, Exit, FailureClass, ForeignUse, GangId, GangRecord,
+    Job, JobId, JobUpdate, Levels, MemberId, MemberState, Node, NodeName, QueueName, Service, Session, Tasks,
+    Timestamp,
 };
 
 /// A kind of object that a world lists again after a restart.
@@ -215,6 +216,10 @@ pub enum Input {
     /// The grade of devices of a node, or of the node itself, changed.
     HealthGraded {
         health: Health,
+    },
+    /// A link was measured, or its measurement counts for less than before.
+    BandwidthMeasured {
+        bandwidth: Bandwidth,
     },
 
     /// The last known run times of a user's jobs of one name.

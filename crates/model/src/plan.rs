@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{GangId, Placement, Preemption, Reason, Reserved, Resize};
+use crate::{GangId, Placement, Preemption, Reason, Reserved, Resize, WeighedLink};
 
 /// The decisions of a step, in the order in which the ledger commits them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,7 +38,13 @@ pub enum Decision {
     /// An elastic gang at its boundary stops, and restarts with more members.
     Grow { gang: GangId, size: u32 },
     /// A pending gang starts.
-    Start { gang: GangId, placement: Placement },
+    Start {
+        gang: GangId,
+        placement: Placement,
+        /// See [`crate::GangRecord::weighed`].
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        weighed: Vec<WeighedLink>,
+    },
     /// A pending gang was bypassed once: another gang started with capacity that the pending gang could have used.
     Bypass { gang: GangId },
     /// A running gang moves to another placement, and so opens a place for the gang `by`, which has it reserved.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::queue::Resource;
 use crate::{
     DeviceMask, DomainName, GangId, JobId, LevelName, NodeName, NodeSet, Placement, QueueName, ResourceName,
-    RoleName, Segment, Spread, Timestamp,
+    RoleName, Segment, Spread, Timestamp, WeighedLink,
 };
 
 /// Why a submission was rejected.
@@ -379,6 +379,9 @@ pub struct Report {
     /// Pending gangs of its queue and class that go before it because they attained less service.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub less_served: u32,
+    /// The slow links that its placement uses or avoids, see [`crate::GangRecord::weighed`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub weighed: Vec<WeighedLink>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]

@@ -21,6 +21,7 @@
 //! boost bert priority=10 until=2h
 //! cordon a                    # drain, uncordon, node-lost, node-back
 //! grade a broken gpus=3 why=Xid-79      # health: ok, suspect, drain_after_job, drain_now, broken
+//! measure a 40% why=perftest            # also the uplink of a domain: cluster/l1; 100% ends it
 //! cancel bert
 //! defrag bert                 # jobs that may move open a place for it
 //! scale chat 3                # the desired replicas of a service

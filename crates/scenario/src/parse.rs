@@ -15,7 +15,7 @@ const TEXT_BYTES_MAX: usize = 4 << 20;
 pub(crate) const NODES_MAX: usize = 100_000;
 
 const VERBS: &str = "levels, limit, torus, node, settings, class, queue, queue-gone, submit, advance, exit, kill-rank, \
-                     saved, hold, release, boost, scale, load, use, cancel, cordon, uncordon, drain, defrag, grade, window, spot-notice, node-lost, node-back, crash, show, \
+                     saved, hold, release, boost, scale, load, use, cancel, cordon, uncordon, drain, defrag, grade, measure, window, spot-notice, node-lost, node-back, crash, show, \
                      why, expect";
 
 /// Reads a scenario.
@@ -87,6 +87,7 @@ impl Parser {
             "drain" => Verb::Drain(self.known_node(words)?),
             "defrag" => Verb::Defrag(self.job(words)?),
             "grade" => return self.grade(words),
+            "measure" => return self.measure(words),
             "window" => return self.window(words),
             "spot-notice" => return self.spot_notice(words),
             "node-lost" => Verb::NodeLost(self.known_node(words)?),
@@ -227,7 +228,7 @@ impl Parser {
         self.node_named(word, words)
     }
 
-    fn node_named(&self, word: Word<'_>, words: &Words<'_>) -> Result<NodeName, ScenarioError> {
+    pub(crate) fn node_named(&self, word: Word<'_>, words: &Words<'_>) -> Result<NodeName, ScenarioError> {
         let name: NodeName = words.name(word)?;
         if self.nodes.contains(&name) {
             return Ok(name);

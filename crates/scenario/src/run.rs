@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use phalanx_model::{After, Boost, Exit, GangRecord, JobId, JobName, NodeName, Phase, Placement};
+use phalanx_model::{After, Bandwidth, Boost, Exit, GangRecord, JobId, JobName, NodeName, Phase, Placement};
 
 use crate::show::{self, Names};
 use crate::turn::USER;
@@ -54,6 +54,10 @@ impl Runner {
             Verb::Drain(node) => world.drain(node)?,
             Verb::Defrag(job) => world.defrag(self.job(job)?)?,
             Verb::Grade(health) => world.grade(health)?,
+            Verb::Measure(bandwidth) => {
+                let at = world.now();
+                world.measure(&Bandwidth { at, ..bandwidth.clone() })?;
+            }
             Verb::Window(window) => world.window(window)?,
             Verb::SpotNotice(notice) => world.spot_notice(notice)?,
             Verb::NodeLost(node) => world.lose_node(node)?,
@@ -121,7 +125,7 @@ impl Runner {
     fn why(&mut self, job: &JobName, world: &impl World) -> Result<(), String> {
         let id = self.job(job)?;
         let report = world.report(id.gang(0)).ok_or_else(|| format!("job {job} was not accepted"))?;
-        self.output += &show::report(&report, &self.names);
+        self.output += &show::report(&report, &self.names, world.now());
         Ok(())
     }
 

@@ -279,7 +279,7 @@ fn phase_words(record: &GangRecord, reason: Option<&Reason>, names: &Names) -> S
 }
 
 /// Why a job is pending: the reason, the levels, ways to unblock it, its position and its estimated start.
-pub(crate) fn report(report: &Report, names: &Names) -> String {
+pub(crate) fn report(report: &Report, names: &Names, now: Timestamp) -> String {
     let mut text = match &report.reason {
         Reason::None if report.of == 0 => "  is not pending\n".to_owned(),
         Reason::None => "  can start now\n".to_owned(),
@@ -315,7 +315,13 @@ pub(crate) fn report(report: &Report, names: &Names) -> String {
     if let (Some(placement), Some(_)) = (&report.nearest, report.estimated_start) {
         write!(text, " on {}", place(placement)).unwrap_or_default();
     }
-    if text.ends_with('\n') { text } else { text + "\n" }
+    if !text.ends_with('\n') {
+        text += "\n";
+    }
+    for link in &report.weighed {
+        writeln!(text, "  {}", link.sentence(now)).unwrap_or_default();
+    }
+    text
 }
 
 fn unblock_words(unblock: &Unblock, names: &Names) -> String {

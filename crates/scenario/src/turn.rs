@@ -2,8 +2,8 @@
 
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
-    Array, DeviceMask, EndOf, Grade, Health, JobName, Preempt, PreemptMode, QueueName, TASKS_MAX, Tasks,
-    Timestamp, Turn,
+    Array, Bandwidth, DeviceMask, EndOf, Grade, Health, JobName, Preempt, PreemptMode, QueueName, TASKS_MAX,
+    Tasks, Timestamp, Turn, Uplink,
 };
 
 use crate::gang::items;
@@ -80,6 +80,27 @@ impl Parser {
         let held_for = options.take("for").map(|w| self.queue_named(w, words)).transpose()?;
         options.end(words)?;
         Ok(Verb::Window(Calendar { node, begins_at, ends_at, held_for, is_declared: false }))
+    }
+
+    /// `measure a 40% why=perftest`, or `measure cluster/l1 50%` for the uplink of a domain; `100%` ends it.
+    pub(crate) fn measure(&self, words: &mut Words<'_>) -> Result<Verb, ScenarioError> {
+        let word = words.expect("a node, or a domain by its path")?;
+        let uplink = if word.text.contains('/') {
+            let names = word.text.split('/').map(|text| words.name(Word { text, ..word }));
+            Uplink::Domain(names.collect::<Result<_, _>>()?)
+        } else {
+            Uplink::Node(self.node_named(word, words)?)
+        };
+        let word = words.expect("a share of the bandwidth")?;
+        let percent: Option<u16> = word.text.strip_suffix('%').and_then(|text| text.parse().ok());
+        let permille = percent.filter(|percent| *percent <= 100).map(|percent| percent * 10);
+        let what = || format!("expected a share such as 40%, and found {:?}", word.text);
+        let permille = permille.ok_or_else(|| words.error(word, what()))?;
+        let mut options = words.options()?;
+        let detail = options.take("why").map_or_else(String::new, |word| word.text.replace('-', " "));
+        options.end(words)?;
+        let at = Timestamp::default();
+        Ok(Verb::Measure(Bandwidth { uplink, permille, counts_permille: permille, at, detail }))
     }
 
     /// `spot-notice a at=2h`

@@ -2,8 +2,8 @@
 
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
-    Amounts, EndOf, Health, Job, JobName, LevelName, Levels, Node, NodeName, Queue, QueueName, Settings,
-    Target, Timestamp,
+    Amounts, Bandwidth, EndOf, Health, Job, JobName, LevelName, Levels, Node, NodeName, Queue, QueueName,
+    Settings, Target, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +47,8 @@ pub enum Verb {
     Defrag(JobName),
     /// Devices of a node, or the node itself, have another grade of health.
     Grade(Health),
+    /// A link was measured. The world does not let the measurement decay: `ok` ends it.
+    Measure(Bandwidth),
     /// A node is not available for a time, or is reserved for a queue.
     Window(Calendar),
     /// A spot node will be reclaimed at this time.

@@ -2,8 +2,8 @@
 
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
-    Boost, Change, Exit, GangId, GangRecord, Health, Job, JobId, LevelName, Levels, Node, NodeName, Order,
-    Queue, QueueName, QueueReport, Report, Settings, Target, Timestamp,
+    Bandwidth, Boost, Change, Exit, GangId, GangRecord, Health, Job, JobId, LevelName, Levels, Node,
+    NodeName, Order, Queue, QueueName, QueueReport, Report, Settings, Target, Timestamp,
 };
 
 use crate::Submission;
@@ -35,6 +35,7 @@ pub trait World {
     /// Gangs that may move are to open a place for a job.
     fn defrag(&mut self, job: JobId) -> Result<(), String>;
     fn grade(&mut self, health: &Health) -> Result<(), String>;
+    fn measure(&mut self, bandwidth: &Bandwidth) -> Result<(), String>;
     fn window(&mut self, window: &Calendar) -> Result<(), String>;
     fn spot_notice(&mut self, notice: &SpotNotice) -> Result<(), String>;
     fn lose_node(&mut self, node: &NodeName) -> Result<(), String>;

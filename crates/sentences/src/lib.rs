@@ -91,8 +91,13 @@ pub fn change(at: Timestamp, change: &Change, jobs: &dyn JobLookup) -> Option<(J
     Some(match change {
         Change::JobAccepted { job } => (*job, "submitted", String::new()),
         Change::GangPlaced { gang, attempt, placement } => {
-            let where_ =
+            let mut where_ =
                 format!("attempt {attempt} on {} (inside one {})", nodes_of(placement), placement.level);
+            let of_attempt = jobs.gang(*gang).filter(|record| record.attempt == *attempt);
+            for link in of_attempt.into_iter().flat_map(|record| &record.weighed) {
+                where_ += "; ";
+                where_ += &link.sentence(at);
+            }
             (gang.job, "starting", where_)
         }
         Change::GangRunning { gang, attempt } => (gang.job, "running", format!("attempt {attempt}")),

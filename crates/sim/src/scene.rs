@@ -2,8 +2,8 @@
 
 use phalanx_model::later::{Calendar, SpotNotice};
 use phalanx_model::{
-    Boost, Exit, GangId, GangRecord, Health, Input, Job, JobId, LevelName, Levels, MemberId, Node, NodeName,
-    Queue, QueueName, QueueReport, Report, Service, Session, Settings, Target, Timestamp,
+    Bandwidth, Boost, Exit, GangId, GangRecord, Health, Input, Job, JobId, LevelName, Levels, MemberId, Node,
+    NodeName, Queue, QueueName, QueueReport, Report, Service, Session, Settings, Target, Timestamp,
 };
 use phalanx_scenario::{Event, ScenarioError, Submission};
 
@@ -78,6 +78,10 @@ impl phalanx_scenario::World for Scene {
 
     fn grade(&mut self, health: &Health) -> Result<(), String> {
         self.0.tell([Input::HealthGraded { health: health.clone() }]).map_err(what)
+    }
+
+    fn measure(&mut self, bandwidth: &Bandwidth) -> Result<(), String> {
+        self.0.tell([Input::BandwidthMeasured { bandwidth: bandwidth.clone() }]).map_err(what)
     }
 
     fn window(&mut self, window: &Calendar) -> Result<(), String> {

@@ -13,7 +13,8 @@ mod shrink;
 use std::fmt;
 
 use phalanx_model::{
-    Answer, DeviceMask, Exit, GangId, Grade, Health, Input, JobId, Levels, NodeName, Phase, Question,
+    Answer, Bandwidth, DeviceMask, Exit, GangId, Grade, Health, Input, JobId, Levels, NodeName, Phase,
+    Question, Uplink,
 };
 
 pub use case::{CASE_BYTES_MAX, Case, CaseError, Conditions, Operation};
@@ -196,6 +197,7 @@ fn live(
         rng,
         trouble,
         health,
+        links: Rng::new(seed.rotate_left(20)),
         kinds,
         sharing,
         serving,
@@ -253,6 +255,8 @@ struct Swarm<'a> {
     trouble: Rng,
     /// Draws the health of nodes and devices, apart from everything else.
     health: Rng,
+    /// Draws measured bandwidths, the same.
+    links: Rng,
     /// Draws what is not plain, apart from everything else.
     kinds: Option<Rng>,
     sharing: Option<Sharing>,
@@ -268,6 +272,8 @@ const LEVELS: [&str; 3] = ["cluster", "block", "leaf"];
 const DISK_FULL_MS: u64 = 30_000;
 /// Turns in which the health of something changes.
 const GRADED_PERCENT: u64 = 5;
+/// Turns in which a link is measured.
+const MEASURED_PERCENT: u64 = 5;
 
 impl Swarm<'_> {
     fn run(&mut self, crowd: Option<Crowd>) -> Result<(), Failure> {
@@ -329,6 +335,22 @@ impl Swarm<'_> {
         self.tell(Input::HealthGraded { health })
     }
 
+    /// The network of a node, or the uplink of a domain around it, is measured.
+    fn measure(&mut self) -> Result<(), Failure> {
+        let rng = &mut self.links;
+        let nodes: Vec<_> = self.world.engine().nodes().collect();
+        let Some(node) = rng.pick(&nodes) else { return Ok(()) };
+        let above = usize::try_from(rng.below(4)).unwrap_or(0);
+        let uplink = match node.path.get(..above) {
+            Some(path) if !path.is_empty() => Uplink::Domain(path.to_vec()),
+            _ => Uplink::Node(node.name.clone()),
+        };
+        let share = u16::try_from(rng.below(1_400)).unwrap_or(0).min(Bandwidth::NOMINAL);
+        let (at, detail) = (self.world.engine().now(), "drawn".to_owned());
+        let bandwidth = Bandwidth { uplink, permille: share, counts_permille: share, at, detail };
+        self.tell(Input::BandwidthMeasured { bandwidth })
+    }
+
     /// One thing happens.
     fn turn(&mut self) -> Result<(), Failure> {
         if self.trouble.chance(self.parameters.faults.disk_full) {
@@ -337,6 +359,9 @@ impl Swarm<'_> {
         }
         if self.health.chance(GRADED_PERCENT) {
             self.grade()?;
+        }
+        if self.links.chance(MEASURED_PERCENT) {
+            self.measure()?;
         }
         if self.sharing.is_some() && self.rng.chance(15) {
             return self.operate();

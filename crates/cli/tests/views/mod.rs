@@ -703,6 +703,7 @@ pub fn report() -> Report {
         estimated_start: Some(Estimate { at: Timestamp(NOW.0 + 752_000), confidence: Confidence::AtLatest }),
         nearest: Some(placement(&slots, "leaf")),
         likely_start: Some(LikelyStart { at: Timestamp(NOW.0 + 313_000), runs: 6 }),
+        weighed: Vec::new(),
     }
 }
 

@@ -5,11 +5,25 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use phalanx_model::queue::contains;
-use phalanx_model::{DeviceGroup, DeviceMask, Kept, LevelName, Needs, Node, NodeSet, ShapeName, Spare};
+use phalanx_model::{
+    Bandwidth, DeviceGroup, DeviceMask, Kept, LevelName, Needs, Node, NodeSet, ShapeCost, ShapeName, Spare,
+};
 
 use super::fractions::hardware::{can_have, hardware_of};
-use super::shape::{NO_LIMIT, Offer, ShapeTable};
+use super::measured;
+use super::shape::{NO_LIMIT, Offer, ShapeTable, Shapes};
 use crate::share::Kind as Hardware;
+
+/// The way out of a node beside its NICs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Cables {
+    /// 0: nothing is known.
+    pub(crate) mb_per_s: u32,
+    pub(crate) latency_ns: u32,
+    /// The measured share of the bandwidth of cables and NICs. Slow networks come first, so that of equal nodes a gang that
+    /// needs no network has one of these.
+    pub(crate) permille: u16,
+}
 
 /// The properties that nodes of one kind share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,12 +39,11 @@ pub(crate) struct KindKey<'a> {
     pools: &'a [NodeSet],
     kept: &'a Kept,
     groups: Vec<(&'a LevelName, u64)>,
-    /// Cables of its own, in MB/s (0: nothing known), and their latency.
-    uplink: (u32, u32),
+    cables: Cables,
 }
 
 impl<'a> KindKey<'a> {
-    pub(crate) fn of(node: &'a Node, uplink: (u32, u32)) -> Self {
+    pub(crate) fn of(node: &'a Node, cables: Cables) -> Self {
         let machine = &node.machine;
         let group = |group: &'a DeviceGroup| (&group.level, group.devices.0);
         Self {
@@ -45,7 +58,7 @@ impl<'a> KindKey<'a> {
             pools: &node.pools,
             kept: &node.kept,
             groups: machine.groups.iter().map(group).collect(),
-            uplink,
+            cables,
         }
     }
 }
@@ -54,6 +67,9 @@ impl<'a> KindKey<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Kind {
     pub(crate) table: Arc<ShapeTable>,
+    /// The table and the cables of the hardware, whatever was measured.
+    nominal: (Arc<ShapeTable>, u32),
+    permille: u16,
     /// All devices of such a node.
     all: DeviceMask,
     /// Inside the node, per level: `(index of the level, devices)`, sorted.
@@ -83,7 +99,14 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
-    pub(crate) fn new(key: &KindKey<'_>, table: Arc<ShapeTable>, group_levels: &[LevelName]) -> Self {
+    pub(super) fn new(
+        key: &KindKey<'_>,
+        cost: &ShapeCost,
+        tables: &mut Shapes,
+        group_levels: &[LevelName],
+    ) -> Self {
+        let Cables { mb_per_s, latency_ns, permille } = key.cables;
+        let (nominal, table) = (tables.of(cost), tables.of(&measured::share_of_nics(cost, permille)));
         let devices = u32::try_from(key.models.len()).unwrap_or(u32::MAX);
         let all = DeviceMask::first(devices);
         let mut models: BTreeMap<String, DeviceMask> = BTreeMap::new();
@@ -98,10 +121,13 @@ impl Kind {
         groups.sort_unstable();
         let known = table.class_of(all).is_some();
         let by_count = if known { Vec::new() } else { (0..=all.count()).map(Offer::unlimited).collect() };
-        let (uplink_mb_per_s, latency_ns) = key.uplink;
+        let cables = if mb_per_s == 0 { NO_LIMIT } else { mb_per_s };
+        let knows_nics = known && table.knows_nics();
         let devices = key.models.iter().zip(key.memory_bytes.iter().copied());
         let mut kind = Self {
             table,
+            nominal: (nominal, cables),
+            permille,
             hardware: hardware_of(devices, key.share_limit_milli, key.replicas),
             is_spot: key.is_spot,
             spare: key.spare,
@@ -112,7 +138,7 @@ impl Kind {
             all,
             groups,
             models: models.into_iter().collect(),
-            uplink_mb_per_s: if uplink_mb_per_s == 0 { NO_LIMIT } else { uplink_mb_per_s },
+            uplink_mb_per_s: measured::share_of_cables(cables, permille, knows_nics),
             crossing_ns: 2 * u64::from(latency_ns),
             by_count,
             rings: Vec::new(),
@@ -137,14 +163,29 @@ impl Kind {
             && self.groups == other.groups
     }
 
-    /// Whether both have the same devices and links, whoever may use them.
+    /// Whether both have the same devices and links, whoever may use them, and whatever was measured.
     pub(crate) fn has_same_hardware(&self, other: &Self) -> bool {
-        let of = |kind: &Self| (kind.all, kind.is_spot, kind.uplink_mb_per_s, kind.crossing_ns);
-        (Arc::ptr_eq(&self.table, &other.table) || self.table == other.table)
+        let of = |kind: &Self| (kind.all, kind.is_spot, kind.nominal.1, kind.crossing_ns);
+        let (table, others) = (&self.nominal.0, &other.nominal.0);
+        (Arc::ptr_eq(table, others) || table == others)
             && of(self) == of(other)
             && self.models == other.models
             && self.hardware == other.hardware
             && self.groups == other.groups
+    }
+
+    pub(crate) const fn is_measured(&self) -> bool {
+        self.permille < Bandwidth::NOMINAL
+    }
+
+    /// The tables of its shape, as measured and nominal.
+    pub(super) fn tables(&self) -> [Arc<ShapeTable>; 2] {
+        [self.table.clone(), self.nominal.0.clone()]
+    }
+
+    /// The bandwidth out of such a node, whatever was measured.
+    pub(super) fn nominal_nics(&self) -> u32 {
+        self.nominal.0.nics(self.all).min(self.nominal.1)
     }
 
     /// The distinct rates of rings inside such a node.

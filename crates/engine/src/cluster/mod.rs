@@ -10,6 +10,7 @@ mod claims;
 mod disputed;
 pub(crate) mod fractions;
 pub(crate) mod kind;
+pub(crate) mod measured;
 pub(crate) mod mix;
 pub(crate) mod named;
 pub(crate) mod shape;
@@ -20,6 +21,7 @@ pub(crate) mod traffic;
 pub(crate) mod tree;
 
 pub(crate) use fractions::hardware::milli_of_slice;
+pub(crate) use measured::{At, MeasuredLink};
 pub use shape::Shapes;
 pub use space::Piece;
 pub(crate) use space::{Pick, Space};

@@ -9,15 +9,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use phalanx_model::{
-    CollectiveCost, CostTable, DeviceMask, DomainName, Gang, LevelName, Levels, Needs, Node, NodeName,
-    ShapeCost, report::show_path,
+    Bandwidth, Bandwidths, CollectiveCost, CostTable, DeviceMask, DomainName, Gang, LevelName, Levels, Needs,
+    Node, NodeName, ShapeCost, Uplink, report::show_path,
 };
 
-use super::kind::{Kind, KindKey};
+use super::kind::{Cables, Kind, KindKey};
+use super::measured::{self, MeasuredLink};
 use super::named::Resources;
 use super::shape::{NO_LIMIT, Shapes};
 use super::share_request;
 use super::sites::Site;
+use super::space::Pick;
 
 /// Free capacity of one node. It is negative if others over-commit the node: nothing new goes there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,6 +115,8 @@ pub(crate) struct Tree {
     /// The devices have several models, and the cluster is small enough to weigh the cost of a placement to others.
     pub(crate) is_mixed: bool,
     pub(crate) tori: Vec<Site>,
+    /// In the order of their names.
+    pub(crate) measured: Vec<MeasuredLink>,
     index: BTreeMap<NodeName, usize>,
 }
 
@@ -122,6 +126,7 @@ impl Tree {
         levels: &Levels,
         nodes: &BTreeMap<NodeName, Node>,
         costs: &CostTable,
+        measured: &Bandwidths,
         before: Option<&Self>,
         lent: &Shapes,
     ) -> Self {
@@ -134,7 +139,7 @@ impl Tree {
         group_levels.dedup();
 
         let keys: Vec<KindKey<'_>> =
-            sorted.iter().map(|n| KindKey::of(n, node_uplink(n, levels, costs))).collect();
+            sorted.iter().map(|n| KindKey::of(n, cables_of(n, levels, costs, measured))).collect();
         let mut distinct = keys.clone();
         distinct.sort();
         distinct.dedup();
@@ -145,8 +150,7 @@ impl Tree {
             .iter()
             .map(|key| {
                 let cost = costs.shapes.get(key.shape).unwrap_or(&unknown);
-                let table = tables.of(cost);
-                Kind::new(key, table, &group_levels)
+                Kind::new(key, cost, &mut tables, &group_levels)
             })
             .collect();
 
@@ -173,6 +177,8 @@ impl Tree {
             })
             .collect();
         let index = tree_nodes.iter().enumerate().map(|(i, n)| (n.name.clone(), i)).collect();
+        let nics = |node: &TreeNode| kinds[usize::from(node.kind)].nominal_nics();
+        let measured = measured::find(measured, &mut domains, &tree_nodes, &index, nics);
         let inside = |level: &LevelName| costs.levels.get(level).map_or(0, |cost| cost.inside_mb_per_s);
         let inside_mb_per_s = levels.above.iter().map(inside).collect();
         let least =
@@ -190,6 +196,7 @@ impl Tree {
                 && kinds.iter().all(share_request::can_hold),
             resources: Resources::build(levels, &domains, &sorted),
             tori: Site::all(levels, &sorted),
+            measured,
             domains,
             group_levels,
             kinds,
@@ -240,6 +247,28 @@ impl Tree {
             Some(domains) => domains[self.domain_of(node, level)].uplink_mb_per_s < NO_LIMIT,
             None => self.kind(&self.nodes[node]).knows_uplink(),
         }
+    }
+
+    /// Whether the network of any of these nodes is slower than it should be.
+    pub(crate) fn is_any_measured(&self, picks: &[Pick]) -> bool {
+        let is_slow = |pick: &Pick| self.kind(&self.nodes[pick.node as usize]).is_measured();
+        !self.measured.is_empty() && picks.iter().any(is_slow)
+    }
+
+    /// Notes a measurement that counts for as much as the one before, for people.
+    pub(crate) fn note_measured(&mut self, bandwidth: &Bandwidth) {
+        if let Ok(at) = self.find_measured(&bandwidth.uplink) {
+            self.measured[at].bandwidth.clone_from(bandwidth);
+        }
+    }
+
+    fn find_measured(&self, uplink: &Uplink) -> Result<usize, usize> {
+        self.measured.binary_search_by(|link| link.bandwidth.uplink.cmp(uplink))
+    }
+
+    /// Whether a link that is measured is in the tree.
+    pub(crate) fn has_measured(&self, uplink: &Uplink) -> bool {
+        self.find_measured(uplink).is_ok()
     }
 
     pub(crate) fn index_of(&self, node: &NodeName) -> Option<usize> {
@@ -293,7 +322,7 @@ impl Tree {
 
     /// The shape tables of its nodes.
     pub(crate) fn shapes(&self) -> Shapes {
-        self.kinds.iter().map(|kind| kind.table.clone()).collect()
+        self.kinds.iter().flat_map(Kind::tables).collect()
     }
 
     /// Whether every level that a gang requires exists. A level inside the node ends with the last node that has it.
@@ -398,11 +427,11 @@ impl Tree {
         let (old, new) = (&before.machine, &after.machine);
         let is_same_machine = Arc::ptr_eq(old, new)
             || old.named.keys().eq(new.named.keys()) && old.devices.len() == new.devices.len();
-        let uplink = (0, 0);
+        let cables = Cables { mb_per_s: 0, latency_ns: 0, permille: Bandwidth::NOMINAL };
         before.path == after.path
             && before.torus == after.torus
             && is_same_machine
-            && KindKey::of(before, uplink) == KindKey::of(after, uplink)
+            && KindKey::of(before, cables) == KindKey::of(after, cables)
     }
 
     /// Changes a node in place, see [`Self::is_alike`].
@@ -449,12 +478,16 @@ impl TreeNode {
     }
 }
 
-/// The bandwidth of the uplink of this node; most nodes have the bandwidth of their NICs.
-fn node_uplink(node: &Node, levels: &Levels, costs: &CostTable) -> (u32, u32) {
+/// The cables of this node; most nodes have the bandwidth of their NICs.
+fn cables_of(node: &Node, levels: &Levels, costs: &CostTable, measured: &Bandwidths) -> Cables {
     let mut path = node.path.clone();
     path.extend(DomainName::new(node.name.as_str()).ok());
     let cost = costs.uplink(&levels.node, &path).unwrap_or_default();
-    (cost.uplink_mb_per_s, cost.latency_ns)
+    Cables {
+        mb_per_s: cost.uplink_mb_per_s,
+        latency_ns: cost.latency_ns,
+        permille: measured::share_of_node(measured, &node.name),
+    }
 }
 
 /// Numbers the models of all kinds; how many there are.

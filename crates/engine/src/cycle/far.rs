@@ -80,6 +80,10 @@ impl Cycle<'_> {
         near: Near,
         (picks, time_ns): (&[Pick], u64),
     ) -> Option<(Option<u64>, Timestamp)> {
+        // Slow links alone keep no gang waiting: the place is as near.
+        if self.tree().is_any_measured(picks) && level_of(self.tree(), picks) >= Some(near.level) {
+            return None;
+        }
         let slower_milli = match slower_milli(gang, near.time_ns, time_ns) {
             slower if slower > AS_NEAR_MILLI => Some(slower),
             _ if has_no_price(gang) && is_unknown_way(self.tree(), near, picks) => None,

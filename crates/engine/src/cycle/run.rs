@@ -20,7 +20,7 @@ use super::retry::{COUNTED_MAX, Reopened};
 use crate::cluster::space::Pick;
 use crate::cluster::tree::Tree;
 use crate::placement::Ceiling;
-use crate::placement::{Verdict, shortfall};
+use crate::placement::{Verdict, shortfall, weighed_links};
 use crate::queueing::{
     FillOrder, Full, Holder, HolderKey, Next, QueueAt, ROOT, RequestClass, RequestClassId, ResourceList,
     longest_ms,
@@ -159,7 +159,11 @@ impl<'a> Cycle<'a> {
         let gang = choice.gang;
         let cleared = self.ledger.cleared_place(gang).filter(|place| choice.is_in(place)).cloned();
         let placement = cleared.or_else(|| choice.placement(self.ledger))?;
-        Some(Decision::Start { gang, placement })
+        let weighed = self
+            .ledger
+            .gang(gang)
+            .map_or_else(Vec::new, |of| weighed_links(self.tree(), &self.draft.space, of, &placement));
+        Some(Decision::Start { gang, placement, weighed })
     }
 
     pub(super) fn tree(&self) -> &'a Tree {

@@ -96,6 +96,7 @@ impl Ledger {
             Input::MetricObserved { metric } => self.observe_metric(metric, out),
             Input::GangResized { .. } => self.resize(input, out),
             Input::HealthGraded { health } => self.grade(health, out),
+            Input::BandwidthMeasured { bandwidth } => self.measure(bandwidth, out),
         }
     }
 

@@ -84,7 +84,7 @@ impl Ledger {
             Decision::Preempt { gang, preemption } => self.preempt(gang, preemption, out),
             Decision::Resize { gang, resize } => self.ask_resize(gang, resize, out),
             Decision::Grow { gang, size } => self.grow(gang, size, out),
-            Decision::Start { gang, placement } => self.start(gang, placement, out),
+            Decision::Start { gang, placement, weighed } => self.start(gang, placement, weighed, out),
             Decision::Bypass { gang } => self.count_bypass(gang),
             Decision::Move { gang, by, to, lost_device_ms } => {
                 self.move_to(gang, by, (to, lost_device_ms), out);
@@ -104,7 +104,7 @@ impl Ledger {
                 self.pending.delist(&mut self.queues, *gang);
                 self.drop_reservation(*gang);
             }
-            Decision::Start { gang, placement } => {
+            Decision::Start { gang, placement, .. } => {
                 self.pending.delist(&mut self.queues, *gang);
                 self.drop_reservation(*gang);
                 self.take(*gang, placement);

@@ -19,6 +19,8 @@ impl Ledger {
         facts.push(Input::SyncBegin { kind: SyncKind::Nodes });
         facts.extend(self.nodes.values().map(|n| Input::NodeObserved { node: Box::new(n.clone()) }));
         facts.push(Input::SyncEnd { kind: SyncKind::Nodes });
+        let measured = self.measured.values().cloned();
+        facts.extend(measured.map(|bandwidth| Input::BandwidthMeasured { bandwidth }));
         facts.push(Input::SyncBegin { kind: SyncKind::Jobs });
         facts.extend(
             self.jobs

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use phalanx_model::{
     Change, Ending, Exit, FailureClass, GangId, GangRecord, MemberRecord, MemberState, NodeName, Order,
-    Outcome, Phase, Placement, PreemptMode, Preemption, StopCause, StopStage, Timestamp,
+    Outcome, Phase, Placement, PreemptMode, Preemption, StopCause, StopStage, Timestamp, WeighedLink,
 };
 
 use super::Ledger;
@@ -31,10 +31,19 @@ impl Ledger {
 
     /// Records the placement and orders every member to the start barrier. The capacity is taken already: the cycle
     /// took it while it searched for the next gang.
-    pub(crate) fn start(&mut self, gang: GangId, placement: Placement, out: &mut Outcome) {
+    pub(crate) fn start(
+        &mut self,
+        gang: GangId,
+        placement: Placement,
+        weighed: Vec<WeighedLink>,
+        out: &mut Outcome,
+    ) {
         let Some(deadline_ms) = self.job(gang.job).map(|j| j.policy.start_deadline_ms) else { return };
         let deadline = self.now.plus(deadline_ms);
         let attempt = self.begin_attempt(gang, &placement, deadline);
+        if let Some(record) = self.record_mut(gang) {
+            record.weighed = weighed;
+        }
         out.changes.push(Change::GangPlaced { gang, attempt, placement: placement.clone() });
         self.emit(Order::StartMembers { gang, attempt, placement, deadline }, out);
     }

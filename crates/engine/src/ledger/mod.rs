@@ -13,6 +13,7 @@ mod facts;
 mod gang;
 mod health;
 mod history;
+mod measured;
 mod migration;
 mod moved;
 mod nodes;
@@ -38,8 +39,8 @@ mod wait;
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
-    CostTable, Effect, EffectId, Ending, Epoch, Gang, GangId, GangRecord, Job, JobId, LevelName, Levels,
-    Node, NodeName, Order, Outcome, Phase, Progress, Reason, Timestamp, Wake,
+    Bandwidths, CostTable, Effect, EffectId, Ending, Epoch, Gang, GangId, GangRecord, Job, JobId, LevelName,
+    Levels, Node, NodeName, Order, Outcome, Phase, Progress, Reason, Timestamp, Wake,
 };
 
 use crate::cluster::{Free, Hardware, Pick, Shapes, Space, Tree};
@@ -87,6 +88,8 @@ pub(crate) struct Ledger {
     next_seq: u64,
     levels: Levels,
     costs: CostTable,
+    /// Links whose measurement counts.
+    measured: Bandwidths,
     nodes: BTreeMap<NodeName, Node>,
     jobs: BTreeMap<JobId, Entry>,
     /// Idempotency keys per owner.
@@ -192,7 +195,8 @@ pub(crate) struct Ledger {
 impl Ledger {
     pub(crate) fn new(epoch: Epoch) -> Self {
         let levels = Levels::new(vec![name("cluster")], name("node"));
-        let tree = Tree::build(&levels, &BTreeMap::new(), &CostTable::default(), None, &Shapes::default());
+        let (costs, measured) = (CostTable::default(), Bandwidths::default());
+        let tree = Tree::build(&levels, &BTreeMap::new(), &costs, &measured, None, &Shapes::default());
         Self {
             now: Timestamp(0),
             epoch,
@@ -204,7 +208,8 @@ impl Ledger {
             search: Search::default(),
             tree,
             levels,
-            costs: CostTable::default(),
+            costs,
+            measured,
             nodes: BTreeMap::new(),
             jobs: BTreeMap::new(),
             keys: BTreeMap::new(),

@@ -234,7 +234,9 @@ impl Ledger {
     /// went.
     pub(super) fn draw_again(&mut self) {
         self.freshen_pools();
-        let tree = Tree::build(&self.levels, &self.nodes, &self.costs, Some(&self.tree), &self.lent);
+        let (costs, measured) = (&self.costs, &self.measured);
+        let tree = Tree::build(&self.levels, &self.nodes, costs, measured, Some(&self.tree), &self.lent);
+        self.measured.retain(|uplink, _| tree.has_measured(uplink));
         let before = std::mem::replace(&mut self.tree, tree);
         self.stale_queues |= !self.tree.has_kinds_of(&before);
         self.empty = Space::empty_of(&self.tree);

@@ -172,7 +172,8 @@ impl Ledger {
     }
 
     /// The nearest node like a lost one that is free, or that only gangs use that leave spare nodes, with these gangs. Of
-    /// equally near ones, first those that are kept for the gang, then those that are free, and spare nodes last.
+    /// equally near ones, first those that are kept for the gang, then those that are free, and spare nodes last; within each
+    /// of these, nodes with a slow network last.
     fn equal_node(
         &self,
         (id, gang): (GangId, &Gang),
@@ -208,7 +209,11 @@ impl Ledger {
             }
             let leaving = self.leaving_from(at)?;
             let is_kept = self.kept_nodes.contains_key(&like.name);
-            Some(((!is_kept, !leaving.is_empty(), node.spare != Spare::No, at), (&like.name, leaving)))
+            let is_slow = tree.kind(like).is_measured();
+            Some((
+                (!is_kept, !leaving.is_empty(), node.spare != Spare::No, is_slow, at),
+                (&like.name, leaving),
+            ))
         };
         // From the innermost domain outwards, and at last everywhere.
         let levels = (0..tree.depth()).rev();

@@ -6,6 +6,7 @@
 )]
 
 mod grids;
+mod measured;
 mod pack;
 mod parts;
 pub(crate) mod pools;
@@ -16,6 +17,7 @@ mod slices;
 mod verdict;
 
 pub(crate) use grids::{check as check_grid, gain as grid_gain};
+pub(crate) use measured::weighed_links;
 pub use parts::{Instance, Reshape};
 pub(crate) use parts::{refused as refused_part, reshapes};
 pub(crate) use request::Request;

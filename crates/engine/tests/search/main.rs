@@ -8,6 +8,7 @@
 mod brute;
 mod draw;
 mod judge;
+mod measured;
 mod named;
 
 use draw::{Cluster, Rng, Scale};
@@ -129,6 +130,38 @@ fn the_best_of_all_placements_is_found() {
     }
     // The draw has to cover both.
     assert!(multi > 15_000 && none > 15_000, "{multi} on several nodes, {none} nowhere");
+}
+
+/// With measured links the search is as exact as in a cluster that has the measured bandwidths.
+#[test]
+fn measured_links_are_weighed_exactly() {
+    let (mut slow, mut other) = (0, 0);
+    for seed in 0..2_000 {
+        let mut rng = Rng::new(4 << 32 | seed);
+        let cluster = draw::cluster(&mut rng, Scale::Tiny);
+        let (measured, really) = measured::draw(&mut rng, &cluster);
+        let mut nominal = placer(&cluster);
+        let placer = Placer::with_measured(&cluster.levels, cluster.nodes, &cluster.table, &measured);
+        let mut bench = Bench { placer, books: Books::new(really), held: Vec::new() };
+        for turn in 0..10 {
+            let most = bench.placer.free_devices().clamp(1, 10);
+            let gang = draw::gang(&mut rng, &bench.books.cluster, most);
+            let expected = brute::best_ns(&bench.books, &gang);
+            let found = bench.place(&gang).unwrap_or_else(|why| panic!("{seed}/{turn}: {why}; {gang:?}"));
+            assert_eq!(found.map(|found| found.time_ns), expected, "{seed}/{turn}: {gang:?}");
+            // A preference, and never an exclusion.
+            let without = nominal.place(&gang);
+            assert_eq!(found.is_some(), without.is_some(), "{seed}/{turn}: {gang:?}");
+            slow += u32::from(found.map(|of| of.time_ns) > without.map(|of| of.time_ns));
+            other += u32::from(!nominal.shares().eq(bench.placer.shares()));
+            if found.is_some() && rng.chance(30) {
+                let shares: Vec<Share> = bench.placer.shares().collect();
+                bench.take(&gang);
+                nominal.take_shares(&gang, &shares);
+            }
+        }
+    }
+    assert!(slow > 1_000 && other > 1_000, "{slow} are slower, and {other} are elsewhere");
 }
 
 /// Above the size that the exact recursion solves: every result is valid, and the search finds nothing only if the

@@ -102,7 +102,7 @@ fn plan() -> Plan {
             Decision::Preempt { gang, preemption },
             Decision::Resize { gang, resize: Resize { size: 1, keeps: placement(), by: Some(gang) } },
             Decision::Grow { gang, size: 4 },
-            Decision::Start { gang, placement: placement() },
+            Decision::Start { gang, placement: placement(), weighed: Vec::new() },
             Decision::Bypass { gang },
             Decision::Leave { gang },
         ],

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use phalanx_model::{
-    CostTable, Device, DeviceMask, DomainLimit, DomainName, Gang, LevelName, Levels, Machine, Needs, Node,
-    NodeName, Origin, PartNeed, Program, ResourceName, ShapeName, Spread, Topology,
+    Bandwidths, CostTable, Device, DeviceMask, DomainLimit, DomainName, Gang, LevelName, Levels, Machine,
+    Needs, Node, NodeName, Origin, PartNeed, Program, ResourceName, ShapeName, Spread, Topology,
 };
 use proptest::prelude::*;
 
@@ -65,7 +65,7 @@ fn levels() -> Levels {
 
 fn tree(nodes: &[Node]) -> Tree {
     let nodes: BTreeMap<_, _> = nodes.iter().map(|node| (node.name.clone(), node.clone())).collect();
-    Tree::build(&levels(), &nodes, &CostTable::default(), None, &Shapes::default())
+    Tree::build(&levels(), &nodes, &CostTable::default(), &Bandwidths::default(), None, &Shapes::default())
 }
 
 fn gang(size: u32, needs: Needs) -> Gang {

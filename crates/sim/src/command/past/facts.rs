@@ -25,6 +25,9 @@ pub(super) fn told(input: &Input, engine: &Engine) -> Option<(Option<JobId>, &'s
             };
             of_all("graded", format!("{what} {}: {}", health.grade, health.detail))
         }
+        Input::BandwidthMeasured { bandwidth } => {
+            of_all("measured", format!("{}: {}", bandwidth.uplink, bandwidth.sentence(engine.now())))
+        }
         Input::NodeRemoved { node } => of_all("node gone", node.to_string()),
         Input::NodeObserved { node } => of_all("node there", node.name.to_string()),
         Input::SettingsConfigured { .. } => of_all("queues changed", String::new()),

@@ -1,0 +1,184 @@
+//! Measured bandwidth: new gangs of several nodes avoid slow links where the cost model says so, and never wait for it.
+
+#![allow(clippy::unwrap_used)]
+
+use phalanx_model::{
+    Bandwidth, Change, Decision, DomainName, GangRecord, Input, Node, NodeName, Outcome, Timestamp, Uplink,
+    WeighedLink,
+};
+use phalanx_testkit::{Watched, gang, job, levels, node};
+
+fn name(text: &str) -> NodeName {
+    NodeName::new(text).unwrap()
+}
+
+fn measured(uplink: Uplink, permille: u16) -> Input {
+    let (at, detail) = (Timestamp(0), "perftest".to_owned());
+    let bandwidth = Bandwidth { uplink, permille, counts_permille: permille, at, detail };
+    Input::BandwidthMeasured { bandwidth }
+}
+
+fn of_node(node: &str, permille: u16) -> Input {
+    measured(Uplink::Node(name(node)), permille)
+}
+
+fn of_leaf(leaf: &str, permille: u16) -> Input {
+    let path = ["cluster", leaf].map(|name| DomainName::new(name).unwrap());
+    measured(Uplink::Domain(path.to_vec()), permille)
+}
+
+/// Two equal racks of two nodes.
+fn two_racks() -> Watched {
+    let of = |name: &str, leaf: &str| node(name).path(["cluster", leaf]).gpus(8).nvswitch().build();
+    let nodes = [of("a-1", "a"), of("a-2", "a"), of("b-1", "b"), of("b-2", "b")];
+    Watched::with_nodes(&levels(&["cluster", "leaf"]), &nodes)
+}
+
+fn submitted(id: u64, ranks: u32) -> Input {
+    Input::JobSubmitted { job: Box::new(job(id, gang(ranks).devices(8)).build()) }
+}
+
+fn nodes_of(record: &GangRecord) -> Vec<String> {
+    let slots = record.placement.iter().flat_map(|placement| &placement.slots);
+    slots.map(|slot| slot.node.to_string()).collect()
+}
+
+fn placed(watched: &Watched, id: u64) -> Vec<String> {
+    nodes_of(watched.record(phalanx_model::JobId(id).gang(0)))
+}
+
+fn refusals(out: &Outcome) -> Vec<String> {
+    let why = |change: &Change| match change {
+        Change::InputRejected { what, why } => Some(format!("{what}: {why}")),
+        _ => None,
+    };
+    out.changes.iter().filter_map(why).collect()
+}
+
+#[test]
+fn a_gang_avoids_the_rack_with_a_crowded_node() {
+    let mut watched = two_racks();
+    watched.step(&[submitted(1, 2)]);
+    assert_eq!(placed(&watched, 1), ["a-1", "a-2"], "the first of equal racks");
+
+    let mut watched = two_racks();
+    watched.step(&[of_node("a-2", 400)]);
+    watched.step(&[submitted(1, 2)]);
+    assert_eq!(placed(&watched, 1), ["b-1", "b-2"]);
+    // It is a preference: where nothing else is free, the gang starts on the slow node at once.
+    watched.step(&[submitted(2, 2)]);
+    assert_eq!(placed(&watched, 2), ["a-1", "a-2"]);
+    let weighed = |id| watched.record(phalanx_model::JobId(id).gang(0)).weighed.clone();
+    let said = |links: Vec<WeighedLink>| -> Vec<String> {
+        links.iter().map(|link| link.sentence(Timestamp(240_000))).collect()
+    };
+    let measured = "its network has 40% of its bandwidth, measured 4m ago (perftest)";
+    assert_eq!(said(weighed(1)), [format!("a-2 was avoided: {measured}")]);
+    assert_eq!(said(weighed(2)), [format!("a-2 is used, and nothing faster was free: {measured}")]);
+    let report = watched.engine.explain(phalanx_model::JobId(2).gang(0)).unwrap();
+    assert_eq!(report.weighed, weighed(2), "`why` says so while it runs");
+}
+
+#[test]
+fn a_gang_prefers_two_racks_to_a_slow_node_where_that_is_faster() {
+    let mut watched = two_racks();
+    // One node of each rack is slow: crossing racks costs less than a quarter of the bandwidth.
+    watched.step(&[of_node("a-1", 250), of_node("b-2", 250), submitted(1, 2)]);
+    assert_eq!(placed(&watched, 1), ["a-2", "b-1"]);
+}
+
+#[test]
+fn the_uplink_of_a_leaf_counts_for_gangs_that_cross_it() {
+    let of = |name: &str, leaf: &str| node(name).path(["cluster", leaf]).gpus(8).nvswitch().build();
+    let nodes = ["a", "b", "c"].map(|leaf| of(&format!("{leaf}-1"), leaf));
+    let mut watched = Watched::with_nodes(&levels(&["cluster", "leaf"]), &nodes);
+    watched.step(&[of_leaf("a", 500), submitted(1, 2)]);
+    assert_eq!(placed(&watched, 1), ["b-1", "c-1"]);
+    let weighed = &watched.record(phalanx_model::JobId(1).gang(0)).weighed;
+    assert!(weighed.len() == 1 && weighed[0].is_avoided, "{weighed:?}");
+}
+
+#[test]
+fn a_gang_on_one_node_needs_no_network_and_leaves_the_fast_ones_to_others() {
+    let mut watched = two_racks();
+    watched.step(&[of_node("b-1", 500), submitted(1, 1)]);
+    assert_eq!(placed(&watched, 1), ["b-1"]);
+    assert!(watched.record(phalanx_model::JobId(1).gang(0)).weighed.is_empty());
+}
+
+#[test]
+fn a_gang_that_waits_for_the_nearest_place_starts_on_slow_nodes_there() {
+    let mut watched = two_racks();
+    watched.step(&[submitted(1, 2)]);
+    let nearest = gang(2).devices(8).build();
+    let mut waits = job(2, nearest).build();
+    waits.gangs[0].topology.wait_ms = u64::MAX;
+    watched.step(&[of_node("b-1", 250)]);
+    watched.step(&[Input::JobSubmitted { job: Box::new(waits) }]);
+    assert_eq!(placed(&watched, 2), ["b-1", "b-2"], "no gang waits only because links are slow");
+}
+
+#[test]
+fn measurements_are_facts_that_outlast_a_restart_and_end() {
+    let mut watched = two_racks();
+    watched.step(&[of_node("a-1", 400), of_leaf("b", 600)]);
+    watched.restart();
+    let known = |watched: &Watched| -> Vec<String> {
+        watched.engine.bandwidths().map(|of| format!("{} {}", of.uplink, of.share())).collect()
+    };
+    assert_eq!(known(&watched), ["a-1 375", "cluster/b 625"]);
+    watched.step(&[of_node("a-1", 990)]);
+    assert_eq!(known(&watched), ["cluster/b 625"], "as good as nominal");
+    watched.step(&[Input::NodeRemoved { node: name("b-1") }]);
+    assert_eq!(known(&watched), ["cluster/b 625"], "the domain has another node");
+    watched.step(&[Input::NodeRemoved { node: name("b-2") }]);
+    assert!(known(&watched).is_empty(), "with the domain its measurement is gone");
+}
+
+#[test]
+fn the_same_share_measured_again_changes_no_tree_and_is_said() {
+    let mut watched = two_racks();
+    watched.step(&[of_node("a-2", 400)]);
+    let Input::BandwidthMeasured { bandwidth } = of_node("a-2", 380) else { unreachable!() };
+    let later = Bandwidth { at: Timestamp(600_000), ..bandwidth };
+    watched.step(&[Input::BandwidthMeasured { bandwidth: later.clone() }]);
+    watched.step(&[submitted(1, 2)]);
+    let weighed = watched.record(phalanx_model::JobId(1).gang(0)).weighed.clone();
+    assert_eq!(weighed, [WeighedLink { bandwidth: later, is_avoided: true }]);
+    watched.restart();
+}
+
+#[test]
+fn bad_measurements_are_refused() {
+    let mut watched = two_racks();
+    let out = watched.step(&[of_node("c", 500), of_leaf("c", 500), of_node("a-1", 1_001)]);
+    let expected = [
+        "the bandwidth of c: no such node or domain",
+        "the bandwidth of cluster/c: no such node or domain",
+        "the bandwidth of a-1: more than its nominal bandwidth",
+    ];
+    assert_eq!(refusals(&out), expected);
+    assert_eq!(watched.engine.bandwidths().count(), 0);
+}
+
+#[test]
+fn a_follower_of_the_plans_knows_why_too() {
+    let mut watched = two_racks();
+    watched.step(&[of_node("a-2", 400)]);
+    let out = watched.step(&[submitted(1, 2)]);
+    let weighed = out.plan.decisions.iter().find_map(|decision| match decision {
+        Decision::Start { weighed, .. } => Some(weighed.clone()),
+        _ => None,
+    });
+    assert_eq!(weighed.unwrap(), watched.engine.gang(phalanx_model::JobId(1).gang(0)).unwrap().weighed);
+}
+
+#[test]
+fn noise_changes_no_kind_of_node() {
+    let nodes: Vec<Node> =
+        (0..40_u16).map(|at| node(&format!("n{at}")).path(["cluster"]).gpus(8).nvswitch().build()).collect();
+    let mut watched = Watched::with_nodes(&levels(&["cluster"]), &nodes);
+    let noisy: Vec<Input> = (0..40).map(|at| of_node(&format!("n{at}"), 940 + at)).collect();
+    watched.step(&noisy);
+    assert_eq!(watched.engine.bandwidths().count(), 0, "all within half a step of nominal");
+}
