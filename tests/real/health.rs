@@ -119,6 +119,52 @@ fn a_gpu_that_an_operator_reports_moves_its_job_and_stays_closed_over_a_restart(
 }
 
 #[test]
+fn gangs_avoid_a_node_whose_network_was_measured_to_be_slow() {
+    let mut bench = Bench::up_with("nodes:\n- {name: 'n[1-3]', devices: {count: 8, model: Test GPU}}\n");
+    let two_nodes = || {
+        let mut job = on_gpus(8);
+        (gang(&mut job).size, gang(&mut job).min, gang(&mut job).max) = (2, 2, 2);
+        job
+    };
+    let on = |bench: &Bench, job: JobId| -> Vec<String> {
+        bench.await_state(job, "running");
+        let placement = bench.get(job).gangs[0].placement.clone().unwrap();
+        placement.slots.iter().map(|slot| slot.node.to_string()).collect()
+    };
+    let said = bench.done(report("n1", None, HealthFinding::Bandwidth(400)));
+    let measured = "its network has 40% of its bandwidth, measured just now";
+    assert!(
+        said.starts_with("new gangs of several nodes avoid node n1") && said.contains(measured),
+        "{said}"
+    );
+    let of_gpu = bench.ask(report("n1", Some(1), HealthFinding::Bandwidth(400)));
+    assert_eq!(refused(of_gpu).code, ErrorCode::BadRequest);
+    let job = bench.submit(two_nodes());
+    assert_eq!(on(&bench, job), ["n2", "n3"]);
+    let starting = bench.get(job).events.into_iter().find(|event| event.what == "starting").unwrap();
+    assert!(starting.detail.contains("n1 was avoided: its network has 40%"), "{starting:?}");
+    bench.cancel(job);
+    bench.await_state(job, "cancelled");
+
+    // A restart knows it, also one that lost the file of the evidence.
+    for is_lost in [false, true] {
+        bench.kill();
+        if is_lost {
+            fs::remove_file(bench.paths.root().join("health.json")).unwrap();
+        }
+        bench.up();
+        let slow = nodes(&bench).into_iter().find(|node| node.name.as_str() == "n1").unwrap().bandwidth;
+        assert_eq!(slow.map(|of| of.permille), Some(400), "the file is lost: {is_lost}");
+        assert_eq!(health(&bench).bandwidths.len(), 1);
+    }
+    bench.done(Verb::ClearHealth { node: node("n1"), device: None });
+    assert!(health(&bench).bandwidths.is_empty());
+    let job = bench.submit(two_nodes());
+    assert_eq!(on(&bench, job), ["n1", "n2"]);
+    bench.cancel(job);
+}
+
+#[test]
 fn a_node_that_is_reported_is_left_as_a_whole() {
     let bench = Bench::up_with(TWO_NODES_OF_8);
     let job = bench.submit(on_gpus(2));

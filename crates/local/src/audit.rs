@@ -117,6 +117,7 @@ impl Act {
                 let what = match finding {
                     HealthFinding::Grade(grade) => grade.to_string(),
                     HealthFinding::Xid(number) => format!("Xid {number}"),
+                    HealthFinding::Bandwidth(permille) => format!("bandwidth {permille} ‰"),
                 };
                 let reason = if reason.is_empty() { plain() } else { format!(": {reason}") };
                 other("health report", &hardware(node, *device), what + &reason)

@@ -63,6 +63,7 @@ use known::{
     unfinished,
 };
 
+pub(crate) use known::bandwidths;
 pub use options::{ApiAt, UpError, UpOptions};
 
 /// Journal segments kept for replay, the current one included.
@@ -190,8 +191,8 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     let launched = launched(&recovered);
     let members = observe_members(paths, &recovered, &launched, &tasks);
     launch::forget_secrets_but(paths, &unfinished(&recovered));
-    let health = Health::open(paths, &cluster, known_nodes.iter(), clock.now())?;
-    let facts = compose(&cluster, given, &recovered, members, health.facts());
+    let health = Health::open(paths, &cluster, known_nodes.iter(), &recovered.facts, clock.now())?;
+    let facts = compose(&cluster, given, &recovered, members, health.facts(clock.now()));
 
     let journal = begin_journal(paths, epoch, &clock)?;
     let pending = pending_bytes(&recovered);

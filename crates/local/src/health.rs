@@ -13,7 +13,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use phalanx_health::{Evidence, Grader, Kept, Machine, Policy};
 use phalanx_model::{
-    DeviceMask, Health as Fact, Input, JobId, Node, NodeName, PortVitals, Pressure, Timestamp, Vitals,
+    Bandwidth, DeviceMask, Health as Fact, Input, JobId, Node, NodeName, PortVitals, Pressure, Timestamp,
+    Uplink, Vitals,
 };
 use phalanx_node::file;
 use phalanx_node::kernel_log;
@@ -23,7 +24,7 @@ use tracing::{info, warn};
 
 use crate::Paths;
 use crate::cluster::Cluster;
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, bandwidths};
 use crate::losses;
 use crate::views;
 use phalanx_api::protocol::{HeldView, PortView, PressureView, SampleView};
@@ -80,11 +81,12 @@ pub(crate) struct Sources {
 type Held = BTreeMap<NodeName, Vec<HeldView>>;
 
 impl Health {
-    /// `known`: the nodes of the journal, with the grades that the engine knew.
+    /// `known`: the nodes of the journal, with the grades that the engine knew. `journal`: all facts that it has.
     pub(crate) fn open<'a>(
         paths: &Paths,
         cluster: &Cluster,
         known: impl Iterator<Item = &'a Node>,
+        journal: &[Input],
         now: Timestamp,
     ) -> Result<Self, PolicyError> {
         let policy = policy(&paths.health_policy())?;
@@ -106,6 +108,7 @@ impl Health {
         }));
         if kept.is_none() {
             known.for_each(|node| adopt(&mut grader, node, now));
+            bandwidths(journal).for_each(|of| adopt_bandwidth(&mut grader, of));
         }
         if let Some(host) = &host {
             let last = kept.as_ref().map(|kept| (kept.boot_id.as_deref(), &*kept.uuids));
@@ -129,11 +132,13 @@ impl Health {
         self.grader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All grades, for an engine that begins. Later changes follow by themselves.
-    pub(crate) fn facts(&self) -> Vec<Input> {
+    /// All grades and bandwidths, for an engine that begins. Later changes follow by themselves.
+    pub(crate) fn facts(&self, now: Timestamp) -> Vec<Input> {
         let mut grader = self.grader();
-        let _ = grader.take_changes();
-        grader.facts().into_iter().map(|health| Input::HealthGraded { health }).collect()
+        let _ = (grader.take_changes(), grader.take_bandwidths(now));
+        let grades = grader.facts().into_iter().map(|health| Input::HealthGraded { health });
+        let bandwidths = grader.bandwidths(now).into_iter();
+        grades.chain(bandwidths.map(|bandwidth| Input::BandwidthMeasured { bandwidth })).collect()
     }
 
     /// Changes what the grader knows, and tells the engine. `is_kept`: also if no grade changes, a restart must know it.
@@ -141,12 +146,15 @@ impl Health {
     fn change<T>(&self, daemon: &Daemon, is_kept: bool, change: impl FnOnce(&mut Grader) -> T) -> (T, bool) {
         let mut grader = self.grader();
         let done = change(&mut grader);
-        let facts = grader.take_changes();
-        if is_kept || !facts.is_empty() {
+        let (grades, measured) = (grader.take_changes(), grader.take_bandwidths(daemon.clock.now()));
+        if is_kept || !grades.is_empty() || !measured.is_empty() {
             self.keep(&grader);
         }
-        facts.iter().for_each(log);
-        let facts: Vec<Input> = facts.into_iter().map(|health| Input::HealthGraded { health }).collect();
+        grades.iter().for_each(log);
+        measured.iter().for_each(log_bandwidth);
+        let grades = grades.into_iter().map(|health| Input::HealthGraded { health });
+        let measured = measured.into_iter().map(|bandwidth| Input::BandwidthMeasured { bandwidth });
+        let facts: Vec<Input> = grades.chain(measured).collect();
         // Under the lock, so that grades arrive in their order.
         let is_heard = facts.is_empty() || daemon.engine.report(facts).is_ok();
         (done, is_heard)
@@ -324,6 +332,14 @@ fn adopt(grader: &mut Grader, node: &Node, now: Timestamp) {
     }
 }
 
+/// A bandwidth that only the journal still knows.
+fn adopt_bandwidth(grader: &mut Grader, of: &Bandwidth) {
+    let Uplink::Node(node) = &of.uplink else { return };
+    let (permille, text) = (of.permille, of.detail.clone());
+    let evidence = Evidence::Bandwidth { permille, by: "the journal".to_owned(), text };
+    grader.observe(of.at, node, None, &[], evidence);
+}
+
 /// The jobs that hold a device, or a node.
 fn tenants(held: &Held, node: &NodeName, device: Option<u32>) -> Vec<JobId> {
     let there = held.get(node).into_iter().flatten();
@@ -335,6 +351,11 @@ fn log(fact: &Fact) {
     let Fact { node, devices, grade, detail } = fact;
     let devices = if devices.is_empty() { "the node itself".to_owned() } else { devices.to_string() };
     info!(%node, devices, %grade, detail, "health is graded");
+}
+
+fn log_bandwidth(of: &Bandwidth) {
+    let Bandwidth { uplink, permille, counts_permille, detail, .. } = of;
+    info!(%uplink, permille, counts_permille, detail, "bandwidth is weighed");
 }
 
 fn policy(path: &Path) -> Result<Policy, PolicyError> {

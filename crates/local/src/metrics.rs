@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use phalanx_model::{Change, StopCause};
+use phalanx_model::{Bandwidth, Change, StopCause, Uplink};
 use phalanx_shell::{Engine, http};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -103,6 +103,7 @@ struct Levels {
     warnings: Gauge,
     stalled: Gauge,
     stragglers: Gauge,
+    slow_networks: Gauge,
     telemetry: Telemetry,
 }
 
@@ -110,8 +111,13 @@ impl Levels {
     /// Counts everything anew; nothing if the engine answers no more.
     fn refresh(&self, daemon: &Arc<Daemon>) -> Option<()> {
         let shared = Arc::clone(daemon);
-        let look = move |engine: &Engine| (views::counts(engine, &shared.unknown), views::queues(engine));
-        let ((nodes, devices), queues) = daemon.engine.look(look).ok()?;
+        let look = move |engine: &Engine| {
+            let is_slow = |of: &&Bandwidth| matches!(of.uplink, Uplink::Node(_));
+            let slow_networks = engine.bandwidths().filter(is_slow).count();
+            (views::counts(engine, &shared.unknown), views::queues(engine), slow_networks)
+        };
+        let ((nodes, devices), queues, slow_networks) = daemon.engine.look(look).ok()?;
+        self.slow_networks.set(i64::try_from(slow_networks).unwrap_or(i64::MAX));
         let state = |family: &Family<OfState, Gauge>, state, number: u32| {
             family.get_or_create(&OfState { state }).set(number.into());
         };
@@ -157,6 +163,8 @@ fn registry(counts: &Counts, levels: &Levels) -> Registry {
         "Devices that pending gangs of a queue ask for",
         levels.wanted.clone(),
     );
+    let help = "Nodes whose network was measured to have less than its bandwidth";
+    r.register("slow_networks", help, levels.slow_networks.clone());
     levels.telemetry.register(r);
     r.register("warnings", "Warnings that lists of nodes show", levels.warnings.clone());
     r.register("stalled_gangs", "Gangs whose ranks report no further step", levels.stalled.clone());

@@ -12,8 +12,8 @@ mod told;
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
-    CostTable, Ending, Gang, GangId, GangRecord, Job, JobId, Levels, MemberState, Node, NodeName, Pattern,
-    Phase, Placement, Question, Reason, Report, Role, Spare, Tasks, Timestamp, Traffic,
+    Bandwidth, CostTable, Ending, Gang, GangId, GangRecord, Job, JobId, Levels, MemberState, Node, NodeName,
+    Pattern, Phase, Placement, Question, Reason, Report, Role, Spare, Tasks, Timestamp, Traffic, Uplink,
 };
 use phalanx_shell::{Engine, cost, sentences};
 
@@ -394,6 +394,7 @@ pub(crate) fn unkept_spares(engine: &Engine) -> Option<String> {
 
 pub(crate) fn nodes(engine: &Engine, unknown: &UnknownUse) -> Vec<NodeView> {
     let held = held(engine);
+    let slow: BTreeMap<&NodeName, &Bandwidth> = engine.bandwidths().filter_map(of_node).collect();
     engine
         .nodes()
         .map(|node| {
@@ -418,10 +419,19 @@ pub(crate) fn nodes(engine: &Engine, unknown: &UnknownUse) -> Vec<NodeView> {
                 spot: node.spot,
                 is_spare: node.spare != Spare::No,
                 health: node.health.clone(),
+                bandwidth: slow.get(&node.name).map(|of| (*of).clone()),
                 closed_by: None,
             }
         })
         .collect()
+}
+
+/// A bandwidth with its node, if it is of a node.
+fn of_node(bandwidth: &Bandwidth) -> Option<(&NodeName, &Bandwidth)> {
+    match &bandwidth.uplink {
+        Uplink::Node(node) => Some((node, bandwidth)),
+        Uplink::Domain(_) => None,
+    }
 }
 
 /// `8 × NVIDIA H100`, per model.

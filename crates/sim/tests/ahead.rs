@@ -12,7 +12,7 @@ const HORIZON_MS: u64 = 2 * 3_600_000;
 #[test]
 fn every_state_of_a_swarm_goes_on() {
     let (mut gangs, mut ended) = (0, 0);
-    for seed in 1..=60 {
+    for seed in 1..=90 {
         let mut case = Case::default();
         let _ = recorded_swarm(seed, &mut case);
         let mut world = case.conditions.world();

@@ -1,8 +1,8 @@
 //! What people see of the cluster: nodes, what is to come for them, queues.
 
 use phalanx_model::{
-    Admin, Budget, CostTable, DeviceMask, GangId, JobId, Levels, Node, NodeHealth, NodeName, Origin,
-    QueueName, QueueReport, Spot, Timestamp,
+    Admin, Bandwidth, Budget, CostTable, DeviceMask, GangId, JobId, Levels, Node, NodeHealth, NodeName,
+    Origin, QueueName, QueueReport, Spot, Timestamp,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -51,6 +51,9 @@ pub struct NodeView {
     /// What is not ok of it and its devices.
     #[serde(default, skip_serializing_if = "NodeHealth::is_ok")]
     pub health: NodeHealth,
+    /// What its network was measured to have, if that is less than it should be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<Bandwidth>,
     /// Who closed it, if it takes no new work and a user said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub closed_by: Option<ClosedBy>,

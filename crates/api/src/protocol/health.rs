@@ -1,7 +1,7 @@
 //! What people see of the health of nodes and devices.
 
 use phalanx_health::Line;
-use phalanx_model::{Grade, NodeName, PortVitals, Pressure, Timestamp, Vitals};
+use phalanx_model::{Bandwidth, Grade, NodeName, PortVitals, Pressure, Timestamp, Vitals};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +30,8 @@ pub enum HealthFinding {
     Grade(Grade),
     /// An Xid that was seen elsewhere; the table of Xids decides.
     Xid(u32),
+    /// The share of its nominal bandwidth that the network of the node has, in thousandths. It counts for less with time.
+    Bandwidth(u16),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -44,6 +46,9 @@ pub struct HealthView {
     /// The last pressure on each node where it is counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pressure: Vec<PressureView>,
+    /// The links of nodes that are slower than they should be.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bandwidths: Vec<Bandwidth>,
     /// Of the nodes that are asked for.
     pub devices: u32,
     /// What the daemon watches: `NVML every 15s`.

@@ -45,7 +45,7 @@ pub(crate) struct HealthClear {
 }
 
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("finding").required(true).args(["grade", "xid"])))]
+#[command(group(ArgGroup::new("finding").required(true).args(["grade", "xid", "bandwidth"])))]
 pub(crate) struct HealthReportOf {
     /// Node, or one of its GPUs: `gpu-1`, `gpu-1:3`.
     #[arg(value_name = "NODE[:GPU]", value_parser = hardware, add = ArgValueCompleter::new(complete::nodes))]
@@ -57,6 +57,10 @@ pub(crate) struct HealthReportOf {
     /// Number of an Xid that NVIDIA's driver reported; the table of Xids says what follows.
     #[arg(long, value_name = "NUMBER")]
     pub(crate) xid: Option<u32>,
+    /// Share of its bandwidth that the network of a node was measured to have, such as 40%: gangs of several nodes prefer other
+    /// nodes for an hour, less and less.
+    #[arg(long, value_name = "PERCENT", value_parser = share)]
+    pub(crate) bandwidth: Option<u16>,
     /// What was seen.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) reason: String,
@@ -71,6 +75,13 @@ pub(crate) struct Hardware {
 
 fn grade(word: &str) -> Grade {
     Grade::of_word(word).unwrap_or_default()
+}
+
+/// `40%` as thousandths.
+fn share(text: &str) -> Result<u16, String> {
+    let percent: Option<u16> = text.strip_suffix('%').unwrap_or(text).parse().ok();
+    let percent = percent.filter(|percent| (1..=100).contains(percent));
+    percent.map(|percent| percent * 10).ok_or_else(|| "expected 1% to 100%".to_owned())
 }
 
 fn hardware(text: &str) -> Result<Hardware, String> {
@@ -96,5 +107,13 @@ mod tests {
         assert_eq!(of("gpu-1:3"), Ok(("gpu-1".to_owned(), Some(3))));
         assert_eq!(of("gpu-1:x"), Err("expected a number of a GPU after `gpu-1:`".to_owned()));
         assert!(of(":3").is_err() && of("gpu-1:-1").is_err());
+    }
+
+    #[test]
+    fn a_bandwidth_is_a_share_of_the_nominal_one() {
+        assert_eq!([share("40%"), share("100")], [Ok(400), Ok(1_000)]);
+        for bad in ["0%", "101%", "-1%", "half", "%"] {
+            assert_eq!(share(bad), Err("expected 1% to 100%".to_owned()), "{bad}");
+        }
     }
 }

@@ -9,9 +9,9 @@ mod views;
 use std::path::Path;
 
 use jiff::tz::TimeZone;
-use phalanx_api::protocol::DefragView;
 use phalanx_discover::{check, topo_m};
-use phalanx_model::{DeviceMask, Gang, Job, Needs};
+use phalanx_api::protocol::{DefragView, WhyView};
+use phalanx_model::{DeviceMask, Gang, Job, Needs, Report, WeighedLink};
 
 use super::dry_run::DryRun;
 use super::why::Names;
@@ -181,8 +181,10 @@ fn why() {
     report.position = 3;
     report.estimated_start.as_mut().unwrap().at.0 += 60_000;
     same("why-behind", &why::page(&page(), &behind, &names(), &fleet()));
-    let running =
-        phalanx_api::protocol::WhyView { job: views::running(), reports: Vec::new(), ..views::why() };
+    // It runs elsewhere than on `gpu-2`, which others crowd.
+    let weighed = vec![WeighedLink { bandwidth: views::slow(), is_avoided: true }];
+    let started = Report { position: 0, weighed, ..views::report() };
+    let running = WhyView { job: views::running(), reports: vec![started], ..views::why() };
     same("why-running", &why::page(&page(), &running, &names(), &fleet()));
 }
 

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use owo_colors::OwoColorize as _;
 use phalanx_api::protocol::{HealthView, PortView, PressureView, SampleView};
 use phalanx_health::{Line, Next, Repair, Seen};
-use phalanx_model::{Grade, PortVitals, Throttle};
+use phalanx_model::bandwidth::percent;
+use phalanx_model::{Bandwidth, Grade, PortVitals, Throttle};
 
 use super::table::{self, Grid, cell, dim};
 use super::{Page, clean, count};
@@ -21,6 +22,7 @@ pub(crate) fn page(page: &Page, view: &HealthView, is_one: bool) -> String {
     if page.quiet {
         return text;
     }
+    text += &bandwidths(page, &view.bandwidths);
     if is_one {
         text += &evidence(page, &view.lines);
         text += &samples(page, &view.samples);
@@ -111,6 +113,24 @@ fn next(page: &Page, line: &Line) -> String {
         Next::WhenCleared if line.repair == Repair::Service => "repair, then clear".to_owned(),
         Next::WhenCleared => "clear".to_owned(),
     }
+}
+
+/// Links that new gangs of several nodes avoid.
+fn bandwidths(page: &Page, links: &[Bandwidth]) -> String {
+    if links.is_empty() {
+        return String::new();
+    }
+    let mut grid = Grid::new(page, &["NETWORK", ">MEASURED", ">COUNTS AS", "SINCE", "WHY"]);
+    for of in links {
+        grid.row(vec![
+            cell(&of.uplink),
+            cell(percent(of.permille)),
+            cell(percent(of.share())),
+            dim(page.ago(of.at)),
+            cell(clean(&of.detail)),
+        ]);
+    }
+    format!("\n{}", grid.render())
 }
 
 fn evidence(page: &Page, lines: &[Line]) -> String {

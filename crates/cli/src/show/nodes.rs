@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
-use phalanx_api::protocol::{NodeView, NodesView};
+use phalanx_model::bandwidth::percent;
 use phalanx_model::{Admin, Origin};
 
 use super::table::{self, Grid, cell, dim};
@@ -133,6 +133,9 @@ fn holders(page: &Page, node: &NodeView) -> String {
     let closed = node.health.closed_devices();
     if !closed.is_empty() {
         parts.push(format!("unhealthy:{closed}"));
+    }
+    if let Some(of) = &node.bandwidth {
+        parts.push(format!("network:{}", percent(of.permille)));
     }
     let others = node.foreign.minus(node.unknown);
     if !others.is_empty() {

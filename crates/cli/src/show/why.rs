@@ -49,6 +49,7 @@ pub(crate) fn page(page: &Page, view: &WhyView, names: &Names, fleet: &Fleet) ->
     if waiting.is_empty() {
         let sentence = not_waiting(page, &view.job);
         text += &format!("  {sentence}\n");
+        view.reports.iter().for_each(|report| weighed(&mut text, page, report));
         view.job.gangs.iter().for_each(|gang| turn::of_gang(&mut text, page, gang, names));
         return text;
     }
@@ -63,6 +64,13 @@ pub(crate) fn page(page: &Page, view: &WhyView, names: &Names, fleet: &Fleet) ->
         text += &report_text(page, report, names, fleet);
     }
     text
+}
+
+/// The slow links that its placement uses or avoids.
+fn weighed(text: &mut String, page: &Page, report: &Report) {
+    for link in &report.weighed {
+        field(text, page, "network", &clean(&link.sentence(page.now)));
+    }
 }
 
 fn not_waiting(page: &Page, job: &JobView) -> String {
@@ -102,6 +110,7 @@ pub(super) fn report_text(page: &Page, report: &Report, names: &Names, fleet: &F
         let way = waits::way_out(&reader, report.gang.job, unblock) + &waits::ahead_of(report, unblock);
         field(&mut text, page, key, &clean(&way));
     }
+    weighed(&mut text, page, report);
     text += &levels(page, report);
     if let Some(placement) = &report.nearest {
         let when = if waits::is_now(report.estimated_start) { "fits now" } else { "would then run" };

@@ -24,6 +24,7 @@ impl From<HealthReportOf> for HealthReport {
     fn from(said: HealthReportOf) -> Self {
         let grade = HealthFinding::Grade(said.grade.unwrap_or_default());
         let finding = said.xid.map_or(grade, HealthFinding::Xid);
+        let finding = said.bandwidth.map_or(finding, HealthFinding::Bandwidth);
         Self { node: said.what.node, device: said.what.device, finding, reason: said.reason }
     }
 }

@@ -328,6 +328,17 @@ pub fn endpoints() -> EndpointsView {
     }
 }
 
+/// The network of `gpu-2`, which others crowd.
+pub fn slow() -> Bandwidth {
+    Bandwidth {
+        uplink: Uplink::Node(node("gpu-2")),
+        permille: 400,
+        counts_permille: 500,
+        at: Timestamp(NOW.0 - 600_000),
+        detail: "alice: perftest".to_owned(),
+    }
+}
+
 pub fn nodes() -> NodesView {
     let gpu = |name: &str, free: DeviceMask, held: Vec<HeldView>| NodeView {
         name: node(name),
@@ -348,6 +359,7 @@ pub fn nodes() -> NodesView {
         spot: None,
         is_spare: false,
         health: NodeHealth::default(),
+        bandwidth: None,
         closed_by: None,
     };
     let broken = Graded { grade: Grade::Broken, detail: "Xid 79: the GPU has fallen off the bus".to_owned() };
@@ -359,7 +371,7 @@ pub fn nodes() -> NodesView {
     };
     let spot = Some(Spot { price_micro_per_device_hour: 1_200_000, notice_ms: 120_000 });
     let second = gpu("gpu-2", devices(6..8), vec![held(3, "llama", 0..4), held(4, "tune", 4..6)]);
-    let second = NodeView { spot, ..second };
+    let second = NodeView { spot, bandwidth: Some(slow()), ..second };
     let host = NodeView {
         origin: Origin::Found,
         admin: Admin::Draining,
@@ -434,6 +446,7 @@ pub fn health() -> HealthView {
         samples: Vec::new(),
         ports: Vec::new(),
         pressure: Vec::new(),
+        bandwidths: vec![slow()],
         devices: 16,
         sources: vec!["NVML every 15 s".to_owned()],
         missing: vec!["Xids: /dev/kmsg cannot be opened: Permission denied".to_owned()],
@@ -445,6 +458,7 @@ pub fn health() -> HealthView {
 pub fn health_of_one() -> HealthView {
     let mut view = health();
     view.lines.retain(|line| line.node.as_str() == "gpu-1");
+    view.bandwidths.clear();
     let link = |number| LinkVitals { number, is_up: number != 3, ..LinkVitals::default() };
     let vitals = Vitals {
         busy_percent: Some(97),

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use phalanx_model::{
-    Admin, GangId, GangRecord, Input, Job, JobId, MemberId, MemberState, Node, NodeName, SyncKind,
+    Admin, Bandwidth, GangId, GangRecord, Input, Job, JobId, MemberId, MemberState, Node, NodeName, SyncKind,
+    Uplink,
 };
 use phalanx_shell::Recovered;
 use phalanx_spec::{Preset, SharePolicy};
@@ -177,6 +178,14 @@ pub(super) fn compose(
     facts
 }
 
+/// The links that were measured when the journal ended.
+pub(crate) fn bandwidths(facts: &[Input]) -> impl Iterator<Item = &Bandwidth> {
+    facts.iter().filter_map(|fact| match fact {
+        Input::BandwidthMeasured { bandwidth } => Some(bandwidth),
+        _ => None,
+    })
+}
+
 /// What a recovered fact is about.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -193,6 +202,7 @@ pub(super) const fn kind_of(fact: &Input) -> Kind {
         Input::LevelsConfigured { .. }
         | Input::CostsCompiled { .. }
         | Input::NodeObserved { .. }
+        | Input::BandwidthMeasured { bandwidth: Bandwidth { uplink: Uplink::Node(_), .. } }
         | Input::SyncBegin { .. }
         | Input::SyncEnd { .. } => Kind::Anew,
         Input::CalendarObserved { calendar } if calendar.is_declared => Kind::Anew,

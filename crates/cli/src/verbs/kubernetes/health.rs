@@ -20,7 +20,11 @@ pub(super) fn health(session: &Session, asked: Health) -> Result<ExitCode, Failu
             ask(session, &asked.verb.what, &Request::Clear { reason: String::new() })
         }
         Some(HealthAct::Report(asked)) => {
-            let HealthReportOf { what, grade, xid, reason } = asked.verb;
+            let HealthReportOf { what, grade, xid, bandwidth, reason } = asked.verb;
+            if bandwidth.is_some() {
+                let hint = "cordon the node, or report a grade";
+                return Err(Failure::usage("measured bandwidths are for one machine by now", hint));
+            }
             let grade = grade.unwrap_or_default();
             if xid.is_none() && grade == Grade::Ok {
                 return Err(Failure::usage("nothing is reported to be ok", "say `phalanx health clear`"));
@@ -57,6 +61,7 @@ fn view(seen: HealthSeen) -> HealthView {
         samples: Vec::new(),
         ports: Vec::new(),
         pressure: Vec::new(),
+        bandwidths: Vec::new(),
         devices,
         sources,
         missing,
