@@ -119,6 +119,20 @@ fn a_gang_that_waits_for_the_nearest_place_starts_on_slow_nodes_there() {
 }
 
 #[test]
+fn a_gang_that_waits_for_the_nearest_place_crosses_racks_where_slow_nodes_are_as_near() {
+    let of = |name: &str, leaf: &str| node(name).path(["cluster", leaf]).gpus(8).nvswitch().build();
+    let nodes = [of("a-1", "a"), of("a-2", "a"), of("b-1", "b"), of("b-2", "b"), of("c-1", "c")];
+    let mut watched = Watched::with_nodes(&levels(&["cluster", "leaf"]), &nodes);
+    watched.step(&[submitted(1, 2)]);
+    assert_eq!(placed(&watched, 1), ["a-1", "a-2"]);
+    let mut waits = job(2, gang(2).devices(8).build()).build();
+    waits.gangs[0].topology.wait_ms = u64::MAX;
+    watched.step(&[of_node("b-2", 250)]);
+    watched.step(&[Input::JobSubmitted { job: Box::new(waits) }]);
+    assert_eq!(placed(&watched, 2), ["b-1", "c-1"], "it would have started at once without the measurement");
+}
+
+#[test]
 fn measurements_are_facts_that_outlast_a_restart_and_end() {
     let mut watched = two_racks();
     watched.step(&[of_node("a-1", 400), of_leaf("b", 600)]);

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 
 use phalanx_model::{DeviceMask, Gang, GangId, Reason, Timestamp, Topology};
 
+use super::draft::Draft;
 use super::earliest_start::Soonest;
 use super::run::Cycle;
 use crate::cluster::{LevelAt, Pick, Tree};
@@ -40,6 +41,9 @@ impl Cycle<'_> {
             return None;
         }
         let near = self.near(request)?;
+        if self.is_near_and_slow(near, picks, |draft| draft.pending.request(request).key.gang.clone()) {
+            return None;
+        }
         let gang = &self.draft.pending.request(request).key.gang;
         let (slower_milli, until) = self.waits_until(id, gang, near, (picks, time_ns))?;
         if until < Timestamp::MAX {
@@ -65,10 +69,29 @@ impl Cycle<'_> {
         }
         let level = level_of(self.tree(), reserved);
         let near = self.nearest(gang).filter(|near| level.is_some_and(|level| level >= near.level));
+        if near.is_some_and(|near| self.is_near_and_slow(near, found.0, |_| gang.clone())) {
+            return false;
+        }
         let until = near.and_then(|near| self.waits_until(id, gang, near, found));
         let Some((_, until)) = until else { return false };
         self.again_at = self.again_at.min(until);
         true
+    }
+
+    /// Whether a place as near as the nearest one is free, and only its slow links make it slower: these picks, or those that
+    /// the gang would have without measurements. Slow links alone keep no gang waiting.
+    fn is_near_and_slow(&mut self, near: Near, picks: &[Pick], gang: impl FnOnce(&Draft) -> Gang) -> bool {
+        let tree = self.tree();
+        if tree.measured.is_empty() {
+            return false;
+        }
+        if level_of(tree, picks) >= Some(near.level) {
+            return tree.is_any_measured(picks);
+        }
+        let Some(inside) = inside(tree, &gang(self.draft), near.level) else { return false };
+        let ceiling = Ceiling(tree.level_of_required(&inside));
+        let Draft { search, space, .. } = &mut *self.draft;
+        search.place(tree, space, &inside, ceiling).is_some() && tree.is_any_measured(search.picks())
     }
 
     /// How much longer a step takes in these picks, where its communication takes so long, and until when the gang waits for
@@ -80,10 +103,6 @@ impl Cycle<'_> {
         near: Near,
         (picks, time_ns): (&[Pick], u64),
     ) -> Option<(Option<u64>, Timestamp)> {
-        // Slow links alone keep no gang waiting: the place is as near.
-        if self.tree().is_any_measured(picks) && level_of(self.tree(), picks) >= Some(near.level) {
-            return None;
-        }
         let slower_milli = match slower_milli(gang, near.time_ns, time_ns) {
             slower if slower > AS_NEAR_MILLI => Some(slower),
             _ if has_no_price(gang) && is_unknown_way(self.tree(), near, picks) => None,
