@@ -38,7 +38,8 @@ fn people_see_and_do_in_a_browser_what_there_is() {
     job.name = phalanx_model::JobName::new("train").unwrap();
     let id = bench.submit(job);
     bench.await_state(id, "running");
-    let checks = Command::new("node").arg(ui.join("tests/browser.mjs")).args([&made.address, &made.text]).output();
+    let checks =
+        Command::new("node").arg(ui.join("tests/browser.mjs")).args([&made.address, &made.text]).output();
     let output = checks.expect("node");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));

@@ -26,7 +26,6 @@ const LEAST_WAIT_PERMILLE: u128 = 50;
 
 /// What is remembered of the ports of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub(crate) struct Ports {
     at: Option<Timestamp>,
@@ -34,7 +33,6 @@ pub(crate) struct Ports {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 struct Port {
     was_up: bool,

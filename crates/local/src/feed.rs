@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use phalanx_api::protocol::{ChangeKind, ChangeView};
-use phalanx_model::{Change, Input, JobId, NodeName, Timestamp};
+use phalanx_model::{Bandwidth, Change, Input, JobId, NodeName, Timestamp, Uplink};
 
 /// Changes that are remembered; who missed more reads everything again.
 const REMEMBERED: usize = 8_192;
@@ -149,6 +149,9 @@ impl Seen {
             Input::NodeCordoned { node } => self.node(node, "cordoned"),
             Input::NodeUncordoned { node } => self.node(node, "uncordoned"),
             Input::DrainRequested { node } => self.node(node, "draining"),
+            Input::BandwidthMeasured { bandwidth: Bandwidth { uplink: Uplink::Node(node), .. } } => {
+                self.node(node, "measured");
+            }
             Input::HealthGraded { health } => self.node(&health.node, "graded"),
             Input::SettingsConfigured { .. } | Input::QueueObserved { .. } | Input::QueueRemoved { .. } => {
                 self.queues = true;

@@ -12,6 +12,7 @@ use crate::{DomainName, NodeName, Timestamp};
 
 /// A link of the map that can be measured.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Uplink {
     /// The network of a node: its NICs and their cables.
@@ -31,6 +32,7 @@ impl fmt::Display for Uplink {
 
 /// A link was measured, or its measurement counts for less than before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Bandwidth {
     pub uplink: Uplink,
     /// The measured share of the nominal bandwidth, in thousandths.
@@ -92,6 +94,7 @@ impl Bandwidth {
 
 /// A measured link and a gang that was placed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WeighedLink {
     pub bandwidth: Bandwidth,
     /// The gang does not send over the link, although it would have fitted there. `false`: it sends over the link.

@@ -257,6 +257,7 @@ mod tests {
             nearest: None,
             likely_start: None,
             less_served: 0,
+            weighed: Vec::new(),
         };
         let said = report(&Plain, &held);
         assert_eq!(

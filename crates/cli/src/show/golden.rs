@@ -9,8 +9,8 @@ mod views;
 use std::path::Path;
 
 use jiff::tz::TimeZone;
-use phalanx_discover::{check, topo_m};
 use phalanx_api::protocol::{DefragView, WhyView};
+use phalanx_discover::{check, topo_m};
 use phalanx_model::{DeviceMask, Gang, Job, Needs, Report, WeighedLink};
 
 use super::dry_run::DryRun;

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
+use phalanx_api::protocol::{NodeView, NodesView};
 use phalanx_model::bandwidth::percent;
 use phalanx_model::{Admin, Origin};
 

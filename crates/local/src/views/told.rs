@@ -39,10 +39,12 @@ impl waits::Reader for Reader<'_> {
     }
 }
 
-/// Why gangs wait, and what would change that; of gangs that do not wait, nothing.
+/// Why gangs wait, what would change that, and which slow networks were weighed.
 pub(crate) fn why(engine: &Engine, now: Timestamp, reports: &[Report]) -> Vec<String> {
     let waiting = reports.iter().filter(|report| report.position > 0).take(GANGS_MAX);
-    waiting.flat_map(|report| waits::report(&Reader { engine, now }, report)).collect()
+    let why = waiting.flat_map(|report| waits::report(&Reader { engine, now }, report));
+    let weighed = reports.iter().take(GANGS_MAX).flat_map(|report| networks(now, report));
+    why.chain(weighed).collect()
 }
 
 /// What a submission would do.
@@ -55,19 +57,29 @@ pub(crate) fn dry_run(
     if let Some(why) = rejected {
         return vec![format!("It would be refused: {why}.")];
     }
-    let one = |report: &Report| {
+    let one = |report: &Report| -> Vec<String> {
+        let weighed = networks(now, report);
         let place = report.nearest.as_ref().map(on);
         match place {
             Some(place) if waits::is_now(report.estimated_start) => {
-                vec![format!("It would start now {place}.")]
+                std::iter::once(format!("It would start now {place}.")).chain(weighed).collect()
             }
             place => {
                 let then = place.map(|place| format!("It would then run {place}."));
-                waits::report(&Reader { engine, now }, report).into_iter().chain(then).collect()
+                waits::report(&Reader { engine, now }, report)
+                    .into_iter()
+                    .chain(then)
+                    .chain(weighed)
+                    .collect()
             }
         }
     };
     reports.iter().take(GANGS_MAX).flat_map(one).collect()
+}
+
+/// `gpu-3 was avoided: its network has 40% of its bandwidth`.
+fn networks(now: Timestamp, report: &Report) -> impl Iterator<Item = String> {
+    report.weighed.iter().map(move |link| link.sentence(now) + ".")
 }
 
 /// `on a1, a2 (inside one leaf)`.
