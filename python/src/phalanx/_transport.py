@@ -1,0 +1,261 @@
+"""HTTP with the standard library: connections are reused, safe requests retried, everything has a timeout."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import select
+import socket
+import ssl
+import threading
+import time
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, TypeVar
+from urllib.parse import urlencode, urlsplit
+
+from ._errors import PhalanxError, TooManyRequests, Unauthorized, Unavailable, from_answer
+from ._stream import EventStream
+
+IDLE_CONNECTIONS_MAX = 8
+RETRY_AFTER_MAX_S = 30.0
+BACKOFF_FIRST_S = 0.1
+BACKOFF_MAX_S = 5.0
+ANSWER_BYTES_MAX = 512 << 20
+# The server sends a comment into an idle stream every 15 seconds.
+STREAM_TIMEOUT_S = 60.0
+BROKEN = (OSError, http.client.HTTPException)
+
+Json = Any
+Answer = TypeVar("Answer")
+
+
+class Request(NamedTuple):
+    """What is sent."""
+
+    method: str
+    target: str
+    headers: Dict[str, str]
+    body: Optional[bytes]
+    is_safe: bool
+    """A second request does no more than the first."""
+
+
+class Transport:
+    """Sends requests to one server. Threads may share it."""
+
+    def __init__(
+        self,
+        url: str,
+        token: Optional[str],
+        *,
+        timeout: float = 30.0,
+        retries: int = 4,
+        renew: Optional[Callable[[], str]] = None,
+        tls: Optional[ssl.SSLContext] = None,
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError(f"{url!r} is no address of a server, such as http://127.0.0.1:7077")
+        self.url = url.rstrip("/")
+        self.timeout = timeout
+        self.retries = retries
+        self._parts, self._base, self._tls = parts, parts.path.rstrip("/"), tls
+        self._token, self._renew = token, renew
+        self._idle: List[http.client.HTTPConnection] = []
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._sleep: Callable[[float], None] = time.sleep
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Optional[Mapping[str, Any]] = None,
+        headers: Optional[Mapping[str, Any]] = None,
+        body: Json = None,
+    ) -> Json:
+        """The document that answers a request."""
+        request = self._request(method, path, query, headers, body)
+        raw = self._retried(request, lambda: self._send(request))
+        try:
+            return json.loads(raw)
+        except ValueError:
+            raise PhalanxError("the answer of the server is no JSON", hint=f"check the address {self.url}") from None
+
+    def stream(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Optional[Mapping[str, Any]] = None,
+        headers: Optional[Mapping[str, Any]] = None,
+    ) -> EventStream:
+        """The events that answer a request. The caller closes the stream."""
+        request = self._request(method, path, query, headers, None)
+        return self._retried(request, lambda: self._open(request))
+
+    def close(self) -> None:
+        """Closes all idle connections; later requests fail."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def stop_renewal(self) -> None:
+        """From now on an invalid token is an error."""
+        self._renew = None
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        query: Optional[Mapping[str, Any]],
+        headers: Optional[Mapping[str, Any]],
+        body: Json,
+    ) -> Request:
+        given = {name: _text(value) for name, value in (query or {}).items() if value is not None}
+        target = self._base + path + (f"?{urlencode(given)}" if given else "")
+        sent = {name: _text(value) for name, value in (headers or {}).items() if value is not None}
+        is_safe = method == "GET" or "idempotency-key" in sent
+        sent["accept"] = "application/json, application/problem+json, text/event-stream"
+        sent["user-agent"] = "phalanx-client"
+        data = None
+        if isinstance(body, str):
+            data, sent["content-type"] = body.encode("utf-8"), "application/yaml"
+        elif body is not None:
+            data, sent["content-type"] = _dump(body), "application/json"
+        return Request(method, target, sent, data, is_safe)
+
+    def _retried(self, request: Request, send: Callable[[], Answer]) -> Answer:
+        """Sends until an answer comes; a request that is not safe is sent once."""
+        attempts = (self.retries if request.is_safe else 0) + 1
+        has_renewed = False
+        failures = 0
+        while True:
+            try:
+                return send()
+            except Unauthorized:
+                if self._renew is None or has_renewed:
+                    raise
+                # A request without a valid token did nothing, so any request may be sent again.
+                has_renewed, self._token = True, self._renew()
+            except (Unavailable, TooManyRequests) as error:
+                failures += 1
+                if failures >= attempts or self._is_closed:
+                    raise
+                self._sleep(backoff(failures, error.retry_after))
+
+    def _send(self, request: Request) -> bytes:
+        connection = self._take()
+        try:
+            answer = self._ask(connection, request)
+            body = answer.read(ANSWER_BYTES_MAX + 1)
+        except BROKEN as error:
+            connection.close()
+            raise self._unavailable(error) from error
+        except BaseException:
+            connection.close()
+            raise
+        if len(body) > ANSWER_BYTES_MAX:
+            connection.close()
+            raise PhalanxError(f"the answer has more than {ANSWER_BYTES_MAX} bytes", hint="ask for fewer items")
+        self._give_back(connection, answer)
+        return body
+
+    def _open(self, request: Request) -> EventStream:
+        connection = self._connect()
+        try:
+            answer = self._ask(connection, request)
+            if connection.sock is not None:
+                connection.sock.settimeout(STREAM_TIMEOUT_S)
+        except BROKEN as error:
+            connection.close()
+            raise self._unavailable(error) from error
+        except BaseException:
+            connection.close()
+            raise
+        return EventStream(connection, answer)
+
+    def _ask(self, connection: http.client.HTTPConnection, request: Request) -> http.client.HTTPResponse:
+        """Sends the request and reads the head of the answer; refusals become exceptions."""
+        headers = dict(request.headers)
+        if self._token:
+            headers["authorization"] = f"Bearer {self._token}"
+        try:
+            connection.request(request.method, request.target, body=request.body, headers=headers)
+        except (BrokenPipeError, ConnectionResetError):
+            # The server may have refused a body that it did not read to its end: its answer says why.
+            if connection.sock is None or request.body is None:
+                raise
+        answer = connection.getresponse()
+        if answer.status >= 300:
+            body = answer.read(1 << 20)
+            named = {name.lower(): value for name, value in answer.getheaders()}
+            self._give_back(connection, answer)
+            raise from_answer(answer.status, named, body)
+        return answer
+
+    def _connect(self) -> http.client.HTTPConnection:
+        if self._is_closed:
+            raise PhalanxError("the connection to the cluster is closed", hint="call Cluster.connect() again")
+        host, port = self._parts.hostname or "", self._parts.port
+        if self._parts.scheme == "https":
+            return http.client.HTTPSConnection(host, port, timeout=self.timeout, context=self._tls)
+        return http.client.HTTPConnection(host, port, timeout=self.timeout)
+
+    def _take(self) -> http.client.HTTPConnection:
+        while True:
+            with self._lock:
+                connection = self._idle.pop() if self._idle else None
+            if connection is None:
+                return self._connect()
+            if _is_alive(connection.sock):
+                return connection
+            connection.close()
+
+    def _give_back(self, connection: http.client.HTTPConnection, answer: http.client.HTTPResponse) -> None:
+        is_reusable = answer.isclosed() and not answer.will_close and connection.sock is not None
+        with self._lock:
+            if is_reusable and not self._is_closed and len(self._idle) < IDLE_CONNECTIONS_MAX:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _unavailable(self, error: BaseException) -> Unavailable:
+        is_slow = isinstance(error, socket.timeout)
+        what = f"no answer within {self.timeout:g} s" if is_slow else (str(error) or type(error).__name__)
+        hint = "`phalanx up --detach` starts the daemon; check the address"
+        return Unavailable(f"{self.url} does not answer: {what}", hint=hint, code="unreachable")
+
+
+def backoff(failures: int, retry_after: Optional[float]) -> float:
+    """Seconds to wait before the next attempt, doubled each time; at least what the server asks for."""
+    wait = min(BACKOFF_FIRST_S * 2.0 ** (failures - 1), BACKOFF_MAX_S)
+    wait *= random.uniform(0.5, 1.0)
+    return max(wait, min(retry_after or 0.0, RETRY_AFTER_MAX_S))
+
+
+def _is_alive(sock: Optional[socket.socket]) -> bool:
+    """Whether an idle connection can be used: bytes that nobody asked for mean that it was closed."""
+    if sock is None or sock.fileno() < 0:
+        return False
+    if not hasattr(select, "poll"):
+        return not select.select([sock], [], [], 0)[0]
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return not poll.poll(0)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _dump(body: Json) -> bytes:
+    try:
+        return json.dumps(body, allow_nan=False).encode("utf-8")
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"the request cannot be written as JSON: {error}") from None
