@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import random
@@ -10,7 +11,7 @@ import socket
 import ssl
 import threading
 import time
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, TypeVar
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 from ._errors import PhalanxError, TooManyRequests, Unauthorized, Unavailable, from_answer
@@ -21,6 +22,7 @@ RETRY_AFTER_MAX_S = 30.0
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 5.0
 ANSWER_BYTES_MAX = 512 << 20
+PROBLEM_BYTES_MAX = 1 << 20
 # The server sends a comment into an idle stream every 15 seconds.
 STREAM_TIMEOUT_S = 60.0
 BROKEN = (OSError, http.client.HTTPException)
@@ -149,37 +151,42 @@ class Transport:
 
     def _send(self, request: Request) -> bytes:
         connection = self._take()
-        try:
+        with self._guarded(connection):
             answer = self._ask(connection, request)
             body = answer.read(ANSWER_BYTES_MAX + 1)
-        except BROKEN as error:
-            connection.close()
-            raise self._unavailable(error) from error
-        except BaseException:
-            connection.close()
-            raise
-        if len(body) > ANSWER_BYTES_MAX:
-            connection.close()
-            raise PhalanxError(f"the answer has more than {ANSWER_BYTES_MAX} bytes", hint="ask for fewer items")
         self._give_back(connection, answer)
-        return body
+        if len(body) > ANSWER_BYTES_MAX:
+            raise PhalanxError(f"the answer has more than {ANSWER_BYTES_MAX} bytes", hint="ask for fewer items")
+        return _checked(answer, body)
 
     def _open(self, request: Request) -> EventStream:
         connection = self._connect()
-        try:
+        body = None
+        with self._guarded(connection):
             answer = self._ask(connection, request)
-            if connection.sock is not None:
+            if answer.status >= 300:
+                body = answer.read(PROBLEM_BYTES_MAX)
+            elif connection.sock is not None:
                 connection.sock.settimeout(STREAM_TIMEOUT_S)
+        if body is not None:
+            self._give_back(connection, answer)
+            _checked(answer, body)
+        return EventStream(connection, answer)
+
+    @contextlib.contextmanager
+    def _guarded(self, connection: http.client.HTTPConnection) -> Iterator[None]:
+        """Closes a connection whose request did not get its whole answer."""
+        try:
+            yield
         except BROKEN as error:
             connection.close()
             raise self._unavailable(error) from error
         except BaseException:
             connection.close()
             raise
-        return EventStream(connection, answer)
 
     def _ask(self, connection: http.client.HTTPConnection, request: Request) -> http.client.HTTPResponse:
-        """Sends the request and reads the head of the answer; refusals become exceptions."""
+        """Sends the request and reads the head of the answer."""
         headers = dict(request.headers)
         if self._token:
             headers["authorization"] = f"Bearer {self._token}"
@@ -189,13 +196,7 @@ class Transport:
             # The server may have refused a body that it did not read to its end: its answer says why.
             if connection.sock is None or request.body is None:
                 raise
-        answer = connection.getresponse()
-        if answer.status >= 300:
-            body = answer.read(1 << 20)
-            named = {name.lower(): value for name, value in answer.getheaders()}
-            self._give_back(connection, answer)
-            raise from_answer(answer.status, named, body)
-        return answer
+        return connection.getresponse()
 
     def _connect(self) -> http.client.HTTPConnection:
         if self._is_closed:
@@ -228,6 +229,14 @@ class Transport:
         what = f"no answer within {self.timeout:g} s" if is_slow else (str(error) or type(error).__name__)
         hint = "`phalanx up --detach` starts the daemon; check the address"
         return Unavailable(f"{self.url} does not answer: {what}", hint=hint, code="unreachable")
+
+
+def _checked(answer: http.client.HTTPResponse, body: bytes) -> bytes:
+    """The body of a success; a refusal becomes an exception."""
+    if answer.status >= 300:
+        named = {name.lower(): value for name, value in answer.getheaders()}
+        raise from_answer(answer.status, named, body[:PROBLEM_BYTES_MAX])
+    return body
 
 
 def backoff(failures: int, retry_after: Optional[float]) -> float:

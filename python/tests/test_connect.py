@@ -1,0 +1,103 @@
+"""Addresses, tokens, and who may do what."""
+
+import os
+import unittest
+from unittest import mock
+
+from support import ClusterCase
+
+import phalanx
+from phalanx import Cluster
+
+
+def names(cluster: Cluster) -> "set[str]":
+    return {token["name"] for token in cluster.api.list_tokens()["items"]}
+
+
+class Connect(ClusterCase):
+    def test_arguments(self) -> None:
+        with self.daemon.connect() as cluster:
+            self.assertEqual(cluster.url, self.daemon.url)
+            self.assertIn(cluster.user()["role"], ("user", "operator"))
+            self.assertEqual(cluster.version()["api"], "phalanx/v1")
+            self.assertIn(self.daemon.url, repr(cluster))
+
+    def test_environment(self) -> None:
+        token = self.daemon.token("from-environment")
+        with mock.patch.dict(os.environ, {"PHALANX_URL": self.daemon.url, "PHALANX_TOKEN": token}):
+            with Cluster.connect() as cluster:
+                self.assertEqual(cluster.url, self.daemon.url)
+        with mock.patch.dict(os.environ, {"PHALANX_TOKEN": token}, clear=True):
+            with self.assertRaisesRegex(phalanx.PhalanxError, "no address"):
+                Cluster.connect()
+
+    def test_command_makes_a_token_that_close_revokes(self) -> None:
+        before = names(self.cluster)
+        with mock.patch.dict(os.environ, self.daemon.environment(), clear=True):
+            cluster = Cluster.connect()
+            made = names(self.cluster) - before
+            self.assertEqual(len(made), 1)
+            self.assertTrue(made.pop().startswith("python-"))
+            cluster.close()
+        self.assertEqual(names(self.cluster), before)
+        with self.assertRaisesRegex(phalanx.PhalanxError, "closed"):
+            cluster.user()
+        cluster.close()
+
+    def test_token_of_the_command_is_renewed(self) -> None:
+        before = names(self.cluster)
+        with mock.patch.dict(os.environ, self.daemon.environment(), clear=True):
+            with Cluster.connect() as cluster:
+                self.cluster.api.revoke_token((names(self.cluster) - before).pop())
+                self.assertEqual(cluster.user()["user"], self.cluster.user()["user"])
+                self.assertEqual(len(names(self.cluster) - before), 1)
+        self.assertEqual(names(self.cluster), before)
+
+    def test_no_daemon_and_no_command(self) -> None:
+        nowhere = {**self.daemon.environment(), "PHALANX_STATE": str(self.folder)}
+        with mock.patch.dict(os.environ, nowhere, clear=True):
+            with self.assertRaisesRegex(phalanx.Unavailable, "no daemon answers") as caught:
+                Cluster.connect()
+        self.assertIn("phalanx up", caught.exception.hint)
+        with mock.patch.dict(os.environ, {"PATH": str(self.folder)}, clear=True):
+            with self.assertRaisesRegex(phalanx.Unavailable, "no command"):
+                Cluster.connect()
+        with mock.patch.dict(os.environ, {"PHALANX_BIN": str(self.folder / "gone")}, clear=True):
+            with self.assertRaisesRegex(phalanx.Unavailable, "made no token"):
+                Cluster.connect()
+
+    def test_bad_addresses(self) -> None:
+        for url in ("127.0.0.1:7077", "ftp://127.0.0.1", "http://", "http://host/?x=1"):
+            with self.subTest(url), self.assertRaisesRegex(ValueError, "no address"):
+                Cluster.connect(url, "token")
+
+    def test_no_and_wrong_token(self) -> None:
+        for token in ("wrong", "phx_" + "0" * 64):
+            with self.subTest(token), self.assertRaises(phalanx.Unauthorized) as caught:
+                Cluster.connect(self.daemon.url, token)
+            self.assertEqual(caught.exception.status, 401)
+            self.assertIn("phalanx token create", str(caught.exception))
+        from phalanx._transport import Transport
+
+        with self.assertRaisesRegex(phalanx.Unauthorized, "no token"):
+            Cluster(Transport(self.daemon.url, None)).user()
+
+    def test_read_only_token(self) -> None:
+        with self.daemon.connect(self.daemon.token("reader", "--read-only")) as cluster:
+            self.assertEqual(cluster.user()["role"], "viewer")
+            self.assertEqual(len(cluster.nodes()), 4)
+            for act in (lambda: cluster.submit("true"), lambda: cluster.node("a1").cordon()):
+                with self.assertRaises(phalanx.Forbidden) as caught:
+                    act()
+                self.assertIn("only reads", caught.exception.detail)
+
+    def test_revoked_token_is_no_longer_valid(self) -> None:
+        cluster = self.daemon.connect(self.daemon.token("soon-gone"))
+        self.cluster.api.revoke_token("soon-gone")
+        with self.assertRaises(phalanx.Unauthorized):
+            cluster.nodes()
+        cluster.close()
+
+
+if __name__ == "__main__":
+    unittest.main()
