@@ -44,7 +44,8 @@ SWEEP = [
     '        texts = [f"echo job {n}" for n in range(count)]\n'
     "        jobs = await asyncio.gather(*(cluster.submit(text, gpus=1) for text in texts))\n"
     "        await asyncio.gather(*(job.wait(60) for job in jobs))\n"
-    "        return [[entry.line async for entry in job.logs()] for job in jobs]",
+    "        lines = []\n"
+    "        for job in jobs:\n            lines.append([entry.line async for entry in job.logs()])\n        return lines",
     "!# In Jupyter, write `await first_lines(3)`; its event loop runs already.\nimport threading\n\nlines = []\n"
     "thread = threading.Thread(target=lambda: lines.extend(asyncio.run(first_lines(3))))\nthread.start()\nthread.join(120)\n"
     'assert lines == [["job 0"], ["job 1"], ["job 2"]]\nlines',

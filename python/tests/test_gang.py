@@ -84,7 +84,12 @@ class Gang(ClusterCase):
 
     def test_wrong_arguments_submit_nothing(self) -> None:
         before = [job.id for job in self.cluster.jobs(finished=True)]
-        for args, error in (((), TypeError), (({1},), NotShippable), ((float("nan"),), NotShippable), (((1,),), NotShippable)):
+        for args, error in (
+            ((), TypeError),
+            (({1},), NotShippable),
+            ((float("nan"),), NotShippable),
+            (((1,),), NotShippable),
+        ):
             with self.subTest(str(args)), self.assertRaises(error):
                 add.on(self.cluster).submit(*args)
         self.assertEqual([job.id for job in self.cluster.jobs(finished=True)], before)
@@ -139,7 +144,9 @@ class Ship(unittest.TestCase):
     def test_arguments(self) -> None:
         def takes(x: object, y: object = None) -> None: ...
 
-        self.assertEqual(arguments_of(takes, ([1, "a"],), {"y": {"k": None}}), '{"args": [[1, "a"]], "named": {"y": {"k": null}}}')
+        self.assertEqual(
+            arguments_of(takes, ([1, "a"],), {"y": {"k": None}}), '{"args": [[1, "a"]], "named": {"y": {"k": null}}}'
+        )
         with self.assertRaisesRegex(NotShippable, "other values"):
             arguments_of(takes, ({1: 2},), {})
 

@@ -121,7 +121,9 @@ class Requests(PlayedCase):
 
     def test_what_no_server_of_phalanx_answers(self) -> None:
         html = b"<html>Not here</html>"
-        transport = self.play((200, {}, html), (404, {}, html), (302, {"location": "http://elsewhere/"}, b""), retries=0)
+        transport = self.play(
+            (200, {}, html), (404, {}, html), (302, {"location": "http://elsewhere/"}, b""), retries=0
+        )
         with self.assertRaisesRegex(phalanx.PhalanxError, "no JSON"):
             transport.call("GET", "/v1/nodes")
         with self.assertRaisesRegex(phalanx.NotFound, "HTTP status 404"):

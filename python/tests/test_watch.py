@@ -52,6 +52,15 @@ class Watch(ClusterCase):
             seen += [next(changes) for _ in range(3)]
             self.assertEqual([next(other) for _ in range(4)], seen)
 
+    def test_what_comes_after_the_call_is_seen(self) -> None:
+        for _ in range(3):
+            with closes(self.cluster.watch()) as changes:
+                before = changes.last_id
+                job = self.submit(hold=True)
+                change = next(changes)
+                self.assertEqual((change.job, change.what), (job.id, "submitted"))
+                self.assertGreater(change.id, before)
+
     def test_too_old_a_change_is_a_reset(self) -> None:
         with closes(self.cluster.watch(after=0)) as changes:
             first = next(changes)

@@ -1,11 +1,11 @@
 """Python client of Phalanx, a gang scheduler for GPUs.
 
-    from phalanx import Cluster
+from phalanx import Cluster
 
-    with Cluster.connect() as cluster:
-        job = cluster.submit(["python3", "train.py"], gpus=8)
-        for entry in job.logs():
-            print(entry)
+with Cluster.connect() as cluster:
+    job = cluster.submit(["python3", "train.py"], gpus=8)
+    for entry in job.logs():
+        print(entry)
 """
 
 from ._aio import AsyncCluster, AsyncJob, AsyncNode

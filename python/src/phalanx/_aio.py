@@ -44,7 +44,9 @@ class _Threads:
         stream = await loop.run_in_executor(self._streams, open_stream)
         try:
             while True:
-                item = await loop.run_in_executor(self._streams, functools.partial(next, cast(Iterator[Any], stream), None))
+                item = await loop.run_in_executor(
+                    self._streams, functools.partial(next, cast(Iterator[Any], stream), None)
+                )
                 if item is None:
                     return
                 yield item

@@ -24,7 +24,9 @@ def _package(name: str, extra: str) -> Any:
 
 def graph(view: MapView) -> "networkx.DiGraph":
     """A tree: ("domain", …) → ("node", name) → ("device", name, index). `graph.graph` has the levels and the jobs."""
-    tree = _package("networkx", "map").DiGraph(levels=list(view["levels"]), jobs={job["id"]: job for job in view["jobs"]})
+    tree = _package("networkx", "map").DiGraph(
+        levels=list(view["levels"]), jobs={job["id"]: job for job in view["jobs"]}
+    )
     for node in view["nodes"]:
         parent = _add_domains(tree, view["levels"], node["path"])
         key = ("node", node["name"])

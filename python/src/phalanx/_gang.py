@@ -32,7 +32,9 @@ class FunctionJob(Job):
         path = self.folder / "result.json"
         try:
             if path.stat().st_size > RESULT_BYTES_MAX:
-                raise PhalanxError(f"{path} has more than {RESULT_BYTES_MAX} bytes", hint="write large results to files")
+                raise PhalanxError(
+                    f"{path} has more than {RESULT_BYTES_MAX} bytes", hint="write large results to files"
+                )
             return json.loads(path.read_text(encoding="utf-8"))["result"]
         except FileNotFoundError:
             hint = "the folder must be on a file system that this machine and the nodes share"
@@ -42,7 +44,9 @@ class FunctionJob(Job):
 class GangFunction(Generic[R]):
     """A function that runs here when called, and as a job by `submit` or `run`."""
 
-    def __init__(self, function: Callable[..., R], cluster: Optional[Cluster], folder: Optional[str], fields: Any) -> None:
+    def __init__(
+        self, function: Callable[..., R], cluster: Optional[Cluster], folder: Optional[str], fields: Any
+    ) -> None:
         self.function = function
         self._cluster, self._folder, self._fields = cluster, folder, fields
         functools.update_wrapper(self, function)

@@ -20,7 +20,11 @@ def source_of(function: Callable[..., Any]) -> str:
     name = getattr(function, "__name__", repr(function))
     if not inspect.isfunction(function) or name == "<lambda>":
         raise NotShippable(f"{name} is no function with a name", hint="use a function that `def` makes")
-    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+    if (
+        inspect.iscoroutinefunction(function)
+        or inspect.isgeneratorfunction(function)
+        or inspect.isasyncgenfunction(function)
+    ):
         raise NotShippable(f"{name} is asynchronous or a generator", hint="use a plain function that returns a value")
     if function.__code__.co_freevars:
         kept = ", ".join(function.__code__.co_freevars)
@@ -43,12 +47,26 @@ def _bare(function: Callable[..., Any], name: str) -> str:
     found = tree.body[0]
     if not isinstance(found, ast.FunctionDef):
         raise NotShippable(f"the source of {name} is no `def`", hint="use a function that `def` makes")
-    found.decorator_list, found.returns = [], None
-    spec = found.args
-    for argument in [*spec.posonlyargs, *spec.args, *spec.kwonlyargs, spec.vararg, spec.kwarg]:
-        if argument is not None:
-            argument.annotation = None
-    return ast.unparse(found)
+    found.decorator_list = []
+    return ast.unparse(ast.fix_missing_locations(_Unannotated().visit(found)))
+
+
+class _Unannotated(ast.NodeTransformer):
+    """Leaves annotations out: they name types that the job need not have. Those of classes have a meaning and stay."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.returns = None
+        return self.generic_visit(node)
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        node.annotation = None
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        return ast.Pass() if node.value is None else ast.Assign([node.target], node.value)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        return node
 
 
 def _globals(text: str, name: str) -> List[str]:

@@ -23,6 +23,7 @@ BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 5.0
 ANSWER_BYTES_MAX = 512 << 20
 PROBLEM_BYTES_MAX = 1 << 20
+READ_BYTES = 128 << 10
 # The server sends a comment into an idle stream every 15 seconds.
 STREAM_TIMEOUT_S = 60.0
 BROKEN = (OSError, http.client.HTTPException)
@@ -153,7 +154,7 @@ class Transport:
         connection = self._take()
         with self._guarded(connection):
             answer = self._ask(connection, request)
-            body = answer.read(ANSWER_BYTES_MAX + 1)
+            body = _read(answer, ANSWER_BYTES_MAX)
         self._give_back(connection, answer)
         if len(body) > ANSWER_BYTES_MAX:
             raise PhalanxError(f"the answer has more than {ANSWER_BYTES_MAX} bytes", hint="ask for fewer items")
@@ -165,7 +166,7 @@ class Transport:
         with self._guarded(connection):
             answer = self._ask(connection, request)
             if answer.status >= 300:
-                body = answer.read(PROBLEM_BYTES_MAX)
+                body = _read(answer, PROBLEM_BYTES_MAX)
             elif connection.sock is not None:
                 connection.sock.settimeout(STREAM_TIMEOUT_S)
         if body is not None:
@@ -229,6 +230,17 @@ class Transport:
         what = f"no answer within {self.timeout:g} s" if is_slow else (str(error) or type(error).__name__)
         hint = "`phalanx up --detach` starts the daemon; check the address"
         return Unavailable(f"{self.url} does not answer: {what}", hint=hint, code="unreachable")
+
+
+def _read(answer: http.client.HTTPResponse, most: int) -> bytes:
+    """The body, up to a byte more than `most`. Python 3.9 allocates what `read` is called with, so in pieces."""
+    body = bytearray()
+    while len(body) <= most:
+        piece = answer.read(min(READ_BYTES, most + 1 - len(body)))
+        if not piece:
+            break
+        body += piece
+    return bytes(body)
 
 
 def _checked(answer: http.client.HTTPResponse, body: bytes) -> bytes:

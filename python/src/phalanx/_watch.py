@@ -10,6 +10,8 @@ from ._stream import Event, EventStream
 from ._transport import backoff
 
 FAILURES_MAX = 6
+# The server no longer has what came after this, so it answers with the number of the last change.
+BEFORE_ALL = 0
 
 
 class Change(NamedTuple):
@@ -39,12 +41,27 @@ class ChangeStream(Iterator[Change]):
         """The last change that was seen: `cluster.watch(after=…)` goes on from there."""
         self._open, self._sleep = open_stream, sleep
         self._is_closed, self._failures = False, 0
-        self._events: Optional[EventStream] = open_stream(after)
+        self._first: Optional[Change] = None
+        self._events: Optional[EventStream] = open_stream(BEFORE_ALL if after is None else after)
+        if after is None:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Waits for the number of the last change, so that every change from now on is seen."""
+        change = _change(next(self._events)) if self._events is not None else None
+        if change is not None and change.kind != "reset":
+            self._first = change
+        elif change is not None:
+            self.last_id = change.id
 
     def __iter__(self) -> "ChangeStream":
         return self
 
     def __next__(self) -> Change:
+        if self._first is not None:
+            first, self._first = self._first, None
+            self.last_id = first.id
+            return first
         while not self._is_closed:
             try:
                 if self._events is None:
