@@ -70,20 +70,37 @@ class Async(ClusterCase):
 
         self.go(body)
 
+    def test_a_cancelled_task_closes_its_stream(self) -> None:
+        async def body(cluster: AsyncCluster) -> None:
+            job = await cluster.submit("echo first; exec sleep 600", ranks=1, workdir=str(self.folder), grace="1s")
+            has_begun = asyncio.Event()
+
+            async def follow() -> None:
+                async for entry in job.logs():
+                    self.assertEqual(entry.line, "first")
+                    has_begun.set()
+
+            follower = asyncio.ensure_future(follow())
+            await has_begun.wait()
+            follower.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await follower
+            await job.cancel()
+            await job.wait(LIMIT_S)
+
+        self.go(body)
+
     def test_watch_ends_when_it_is_left(self) -> None:
         async def body(cluster: AsyncCluster) -> None:
-            started = asyncio.ensure_future(anext_change(cluster))
-            while not started.done():
-                job = await cluster.submit("true", ranks=1, workdir=str(self.folder))
-                await job.wait(LIMIT_S)
-            self.assertEqual((await started).kind, "job")
-
-        async def anext_change(cluster: AsyncCluster) -> phalanx.Change:
             changes = cluster.watch()
-            async for change in changes:
-                await changes.aclose()
-                return change
-            raise AssertionError("the stream ended")
+            begun = asyncio.ensure_future(changes.__anext__())
+            node = await cluster.node("b1")
+            while not begun.done():
+                # The stream may begin after the change before, so there is another one.
+                await node.cordon()
+                await node.uncordon()
+            self.assertEqual((await begun).node, "b1")
+            await changes.aclose()
 
         self.go(body)
 

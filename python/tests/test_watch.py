@@ -58,7 +58,7 @@ class Watch(ClusterCase):
                 before = changes.last_id
                 job = self.submit(hold=True)
                 change = next(changes)
-                self.assertEqual((change.job, change.what), (job.id, "submitted"))
+                self.assertEqual((change.kind, change.job), ("job", job.id))
                 self.assertGreater(change.id, before)
 
     def test_too_old_a_change_is_a_reset(self) -> None:
