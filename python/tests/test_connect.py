@@ -2,6 +2,7 @@
 
 import os
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
 from support import ClusterCase
@@ -52,6 +53,14 @@ class Connect(ClusterCase):
                 self.assertEqual(cluster.user()["user"], self.cluster.user()["user"])
                 self.assertEqual(len(names(self.cluster) - before), 1)
         self.assertEqual(names(self.cluster), before)
+
+    def test_threads_renew_a_token_once(self) -> None:
+        before = names(self.cluster)
+        with mock.patch.dict(os.environ, self.daemon.environment(), clear=True), Cluster.connect() as cluster:
+            self.cluster.api.revoke_token((names(self.cluster) - before).pop())
+            with ThreadPoolExecutor(4) as threads:
+                self.assertEqual({len(nodes) for nodes in threads.map(lambda _: cluster.nodes(), range(8))}, {4})
+            self.assertEqual(len(names(self.cluster) - before), 1)
 
     def test_no_daemon_and_no_command(self) -> None:
         nowhere = {**self.daemon.environment(), "PHALANX_STATE": str(self.folder)}

@@ -9,7 +9,6 @@ import os
 import re
 import runpy
 import unittest
-from pathlib import Path
 from typing import Any, Dict, List
 from unittest import mock
 

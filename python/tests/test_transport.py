@@ -6,6 +6,7 @@ import threading
 import unittest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Dict, List, Tuple
+from unittest import mock
 
 from support import closes
 
@@ -108,6 +109,17 @@ class Requests(PlayedCase):
         self.assertEqual(len(keys), 2)
         self.assertEqual(keys[0], keys[1])
 
+    def test_wait_outlives_a_scheduler_that_is_away(self) -> None:
+        def view(state: str) -> Answer:
+            return 200, {}, json.dumps({"id": 7, "name": "x", "state": state, "detail": ""}).encode()
+
+        away = problem(503)
+        cluster = Cluster(self.play(view("running"), away, away, view("running"), away, view("succeeded"), retries=0))
+        self.assertTrue(cluster.job(7).wait(60).succeeded)
+        self.server.answers += [view("running"), away]
+        with mock.patch("phalanx._patience.OUTAGE_MAX_S", 0.0), self.assertRaises(phalanx.Unavailable):
+            cluster.job(7).wait(60)
+
     def test_connections_are_reused(self) -> None:
         transport = self.play(OK, problem(404), OK, (200, {"connection": "close"}, b"{}"), OK)
         transport.call("GET", "/a")
@@ -164,7 +176,8 @@ class Streams(PlayedCase):
     def test_events_of_all_shapes(self) -> None:
         line = '{"rank": 2, "attempt": 1, "line": "x"}'
         split = line.replace(", ", ",\ndata: ")
-        text = f": hello\n\nevent: log\r\ndata: {line}\r\n\r\nevent:log\ndata: {split}\n\nevent: new\ndata: {{}}\n\nevent: end\ndata: {{}}\n\n"
+        text = f": hello\n\nevent: log\r\ndata: {line}\r\n\r\nevent:log\ndata: {split}\n\n"
+        text += "event: new\ndata: {}\n\nevent: end\ndata: {}\n\n"
         with closes(self.stream(text)) as stream:
             self.assertEqual([entry.rank for entry in stream], [2, 2])
 

@@ -1,6 +1,7 @@
 """Streams: changes that go on after a break, and what happens when the daemon is gone."""
 
 import socket
+import threading
 import unittest
 from unittest import mock
 
@@ -126,10 +127,14 @@ class Gone(unittest.TestCase):
         job = self.cluster.submit("exec sleep 600", ranks=1, grace="1s")
         reaches(self.cluster, job, "running")
         self.daemon.kill()
+        waiting = threading.Thread(target=job.wait, args=(LIMIT_S,))
+        waiting.start()
         self.daemon.start()
-        self.assertEqual(self.cluster.job(job.id).state, "running")
-        job.cancel()
-        job.wait(LIMIT_S)
+        again = self.cluster.job(job.id)
+        self.assertEqual(again.state, "running")
+        again.cancel()
+        waiting.join(LIMIT_S)
+        self.assertEqual(job.view["state"], "cancelled")
 
 
 if __name__ == "__main__":

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Iterator, List, Optional, TypeVar, Union, cast
 
 from ._cluster import Cluster
 from ._display import Table
 from ._fields import JobFields
-from ._job import POLL_FIRST_S, POLL_MAX_S, Job, LogEntry, LogStream, Why
+from ._job import Job, LogEntry, LogStream, Why
 from ._node import Node
+from ._patience import Patience
 from ._reports import Bill, DryRun, Health
 from ._schemas import EventView, HistoryView, JobView, OverviewView, QueueView, UserView
 from ._watch import Change, ChangeStream
@@ -83,14 +83,9 @@ class AsyncJob(JobFields):
 
     async def wait(self, timeout: Optional[float] = None, *, check: bool = False) -> "AsyncJob":
         """Returns when the job has ended; see `Job.wait`. No thread waits with it."""
-        end = None if timeout is None else time.monotonic() + timeout
-        pause = POLL_FIRST_S
-        while not (await self.refresh()).sync.is_over:
-            left = None if end is None else end - time.monotonic()
-            if left is not None and left <= 0:
-                raise self.sync._too_late(timeout)
-            await asyncio.sleep(pause if left is None else min(pause, left))
-            pause = min(pause * 1.5, POLL_MAX_S)
+        patience = Patience(timeout)
+        while not await self._threads.run(self.sync._look, patience):
+            await asyncio.sleep(patience.pause(self.sync))
         if check:
             self.sync.checked()
         return self

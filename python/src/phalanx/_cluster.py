@@ -36,7 +36,8 @@ class JobList:
     """Jobs, the newest first. Iterating reads page after page."""
 
     def __init__(self, api: Api, query: Dict[str, Any], page: int, limit: Optional[int]) -> None:
-        self._api, self._query, self._page, self._limit = api, query, page, limit
+        self._api, self._query, self._limit = api, query, limit
+        self._page = page if limit is None else max(1, min(page, limit))
 
     def __iter__(self) -> Iterator[Job]:
         return itertools.islice(self._all(), self._limit)
@@ -92,7 +93,11 @@ class Cluster:
             access.url, access.token, timeout=timeout, retries=retries, tls=tls, renew=renew if access.name else None
         )
         cluster = cls(transport, tokens)
-        cluster.user()
+        try:
+            cluster.user()
+        except BaseException:
+            cluster.close()
+            raise
         return cluster
 
     @property

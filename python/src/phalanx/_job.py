@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, NamedTuple, Optional, TypeVar
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, NamedTuple, Optional, TypeVar
 
 from ._display import Table, html_table
-from ._errors import JobFailed, WaitTimeout
+from ._errors import JobFailed, TooManyRequests, Unavailable
 from ._fields import JobFields
+from ._patience import Patience
 from ._schemas import EventView, JobUpdate, JobView, WhyView
 from ._stream import EventStream, broken
 
 if TYPE_CHECKING:
     from ._api import Api
 
-POLL_FIRST_S = 0.05
-POLL_MAX_S = 2.0
 SelfJob = TypeVar("SelfJob", bound="Job")
 
 
@@ -111,24 +110,23 @@ class Job(JobFields):
     def wait(self: SelfJob, timeout: Optional[float] = None, *, check: bool = False) -> SelfJob:
         """Returns when the job has ended. After `timeout` seconds: `WaitTimeout`.
 
-        With `check=True` a job that did not succeed raises `JobFailed`. The cluster is asked every two seconds at most.
+        With `check=True` a job that did not succeed raises `JobFailed`. The cluster is asked every two seconds, and may
+        be away for two minutes, as while it restarts: the job goes on meanwhile.
         """
-        self._poll(timeout, time.monotonic, time.sleep)
+        patience = Patience(timeout)
+        while not self._look(patience):
+            time.sleep(patience.pause(self))
         return self.checked() if check else self
 
-    def _poll(self, timeout: Optional[float], clock: Callable[[], float], sleep: Callable[[float], None]) -> None:
-        end = None if timeout is None else clock() + timeout
-        pause = POLL_FIRST_S
-        while not self.refresh().is_over:
-            left = None if end is None else end - clock()
-            if left is not None and left <= 0:
-                raise self._too_late(timeout)
-            sleep(pause if left is None else min(pause, left))
-            pause = min(pause * 1.5, POLL_MAX_S)
-
-    def _too_late(self, timeout: Optional[float]) -> WaitTimeout:
-        detail = f"job {self._ref} is {self.view['state']} after {timeout:g} s"
-        return WaitTimeout(detail, hint=f"the job goes on; {self.detail or 'wait longer'}")
+    def _look(self, patience: "Patience") -> bool:
+        """Reads the job; whether it has ended. A scheduler that does not answer is asked again later."""
+        try:
+            self.refresh()
+        except (Unavailable, TooManyRequests) as error:
+            patience.bear(error)
+            return False
+        patience.begin_again()
+        return self.is_over
 
     def checked(self: SelfJob) -> SelfJob:
         """This job; `JobFailed` if it ended otherwise than by success."""

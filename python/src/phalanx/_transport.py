@@ -65,7 +65,7 @@ class Transport:
         self._parts, self._base, self._tls = parts, parts.path.rstrip("/"), tls
         self._token, self._renew = token, renew
         self._idle: List[http.client.HTTPConnection] = []
-        self._lock = threading.Lock()
+        self._lock, self._renewing = threading.Lock(), threading.Lock()
         self._is_closed = False
         self._sleep: Callable[[float], None] = time.sleep
 
@@ -137,18 +137,26 @@ class Transport:
         has_renewed = False
         failures = 0
         while True:
+            token = self._token
             try:
                 return send()
             except Unauthorized:
                 if self._renew is None or has_renewed:
                     raise
                 # A request without a valid token did nothing, so any request may be sent again.
-                has_renewed, self._token = True, self._renew()
+                has_renewed = True
+                self._renew_token(token, self._renew)
             except (Unavailable, TooManyRequests) as error:
                 failures += 1
                 if failures >= attempts or self._is_closed:
                     raise
                 self._sleep(backoff(failures, error.retry_after))
+
+    def _renew_token(self, refused: Optional[str], renew: Callable[[], str]) -> None:
+        """Makes a new token, unless another thread did so in the meantime."""
+        with self._renewing:
+            if self._token == refused:
+                self._token = renew()
 
     def _send(self, request: Request) -> bytes:
         connection = self._take()
