@@ -26,7 +26,7 @@ FIRST_JOB = [
 ]
 
 SWEEP = [
-    "# A sweep of functions\n`@phalanx.gang` runs a function as a job. The function imports what it needs itself, and takes "
+    "# A sweep of functions\n`@phalanx.gang` runs a function as a job. The function imports what it needs, and takes "
     "and returns values that JSON can hold.",
     "!import asyncio\n\nimport phalanx\n\ncluster = phalanx.Cluster.connect()",
     "!@phalanx.gang(gpus=1, cluster=cluster)\ndef loss(rate, steps):\n    import math\n\n    weight = 4.0\n"
@@ -45,9 +45,11 @@ SWEEP = [
     "        jobs = await asyncio.gather(*(cluster.submit(text, gpus=1) for text in texts))\n"
     "        await asyncio.gather(*(job.wait(60) for job in jobs))\n"
     "        lines = []\n"
-    "        for job in jobs:\n            lines.append([entry.line async for entry in job.logs()])\n        return lines",
+    "        for job in jobs:\n            lines.append([entry.line async for entry in job.logs()])\n"
+    "        return lines",
     "!# In Jupyter, write `await first_lines(3)`; its event loop runs already.\nimport threading\n\nlines = []\n"
-    "thread = threading.Thread(target=lambda: lines.extend(asyncio.run(first_lines(3))))\nthread.start()\nthread.join(120)\n"
+    "thread = threading.Thread(target=lambda: lines.extend(asyncio.run(first_lines(3))))\n"
+    "thread.start()\nthread.join(120)\n"
     'assert lines == [["job 0"], ["job 1"], ["job 2"]]\nlines',
     "!cluster.close()",
 ]

@@ -103,7 +103,7 @@ class Optional(ClusterCase):
                 raise ImportError(name)
             return usual(name, *rest, **named)  # type: ignore[arg-type]
 
-        hidden = {name: None for name in ("networkx", "pandas")}
+        hidden = dict.fromkeys(("networkx", "pandas"))
         with mock.patch.dict(sys.modules, hidden), mock.patch.object(builtins, "__import__", without):
             with self.assertRaisesRegex(ImportError, r"pip install 'phalanx-client\[map\]'"):
                 self.cluster.map()

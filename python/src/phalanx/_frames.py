@@ -67,7 +67,7 @@ def _device(node: MapNode, index: int) -> Dict[str, Any]:
 
 
 def queue_frame(queues: Sequence[QueueView]) -> "pandas.DataFrame":
-    """One row for each queue. GPUs are whole numbers or parts; `fair_share_gpus` is what the queue is entitled to now."""
+    """One row for each queue. GPUs are whole numbers or parts; `fair_share_gpus` is its entitlement now."""
     rows = [{**{name: queue.get(name) for name in QUEUE_FIELDS}, **_gpus(queue)} for queue in queues]
     frame: pandas.DataFrame = _package("pandas", "frames").DataFrame(rows, columns=[*QUEUE_FIELDS, *GPU_FIELDS])
     return frame
