@@ -13,6 +13,7 @@ from ._schemas import (
     BillView,
     BoostAsk,
     Close,
+    DefragView,
     Done,
     Drain,
     DryRunView,
@@ -29,6 +30,7 @@ from ._schemas import (
     NewSize,
     NodeDetailView,
     NodesView,
+    Notice,
     OverviewView,
     QueueDetailView,
     QueueViewList,
@@ -182,9 +184,27 @@ class Api:
         """Windows of maintenance, blocks for queues, drains by a time, and nodes that are taken back."""
         return cast("WindowViewList", self._transport.call("GET", "/v1/calendar"))
 
+    def make_moves(self, *, job: Optional[str] = None) -> DefragView:
+        """The same, and the moves are made."""
+        return cast("DefragView", self._transport.call("POST", "/v1/moves", query={"job": job}))
+
+    def notice_spot(self, node: str, body: Optional[Notice] = None) -> Done:
+        """The node is taken back so soon; without a time, as soon as the cluster file says where nothing is
+        said.
+        """
+        return cast("Done", self._transport.call("POST", f"/v1/nodes/{_part(node)}/notice", body=body))
+
+    def plan_moves(self, *, job: Optional[str] = None) -> DefragView:
+        """Moves of running jobs that open a place for a job that waits: what they save and cost."""
+        return cast("DefragView", self._transport.call("GET", "/v1/moves", query={"job": job}))
+
     def release_job(self, job: str) -> Done:
         """The job no longer waits for its release."""
         return cast("Done", self._transport.call("POST", f"/v1/jobs/{_part(job)}/release"))
+
+    def remove_window(self, *, nodes: Optional[str] = None, begins_at: Optional[int] = None) -> Done:
+        """Windows of these nodes are called off."""
+        return cast("Done", self._transport.call("DELETE", "/v1/calendar", query={"nodes": nodes, "begins_at": begins_at}))
 
     def report_health(self, body: Optional[HealthReport] = None) -> Done:
         """Evidence about a node or a device that somebody has."""

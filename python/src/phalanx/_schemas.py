@@ -11,6 +11,7 @@ Advice = Dict[str, Any]
 BillBy = Literal["queue", "user", "model", "state", "job", "month", "day", "hour", "spot", "price", "list_price", "rate"]
 ChangeKind = Literal["job", "node", "queues"]
 ClassName = str
+Confidence = Literal["now", "at_latest"]
 CostTable = Dict[str, Any]
 DeviceMask = int
 DevicePart = Union[Literal["share"], Dict[str, Any]]
@@ -218,6 +219,26 @@ class ClosedBy(_ClosedByAlways, _ClosedByMaybe):
     """Who closed a node for new work, when, and why."""
 
 
+class _DefragViewAlways(TypedDict):
+    devices: int
+    gang: GangId
+    is_applied: bool
+    moves: List[MoveView]
+    name: str
+    pending_since: Timestamp
+    placement: Placement
+    restart_ms: int
+
+
+class _DefragViewMaybe(TypedDict, total=False):
+    at: Union[Timestamp, None]
+    otherwise: Union[Estimate, None]
+
+
+class DefragView(_DefragViewAlways, _DefragViewMaybe):
+    """What opens, for whom, what it saves and what it costs."""
+
+
 class _DeviceCountsAlways(TypedDict):
     broken: int
     closed: int
@@ -333,6 +354,13 @@ _EndpointsViewMaybe = TypedDict("_EndpointsViewMaybe", {
 
 class EndpointsView(_EndpointsViewAlways, _EndpointsViewMaybe):
     """No description."""
+
+
+class Estimate(TypedDict):
+    """The estimated start of a gang, with its confidence."""
+
+    at: Timestamp
+    confidence: Confidence
 
 
 class _EventViewAlways(TypedDict):
@@ -745,6 +773,20 @@ class MemberView(_MemberViewAlways, _MemberViewMaybe):
     """No description."""
 
 
+_MoveViewAlways = TypedDict("_MoveViewAlways", {
+    "devices": 'int',
+    "from": 'List[NodeName]',
+    "gang": 'GangId',
+    "lost_device_ms": 'int',
+    "name": 'str',
+    "to": 'List[NodeName]',
+})
+
+
+class MoveView(_MoveViewAlways):
+    """A job that moves."""
+
+
 class NewSize(TypedDict, total=False):
     """Which size is wanted."""
 
@@ -843,6 +885,12 @@ class _NodesViewMaybe(TypedDict, total=False):
 
 class NodesView(_NodesViewAlways, _NodesViewMaybe):
     """No description."""
+
+
+class Notice(TypedDict, total=False):
+    """When a node is taken back."""
+
+    in_ms: Union[int, None]
 
 
 class OverviewView(TypedDict):
