@@ -109,7 +109,7 @@ def references(value: Any) -> Iterator[str]:
 
 
 def reachable(document: Schema) -> Dict[str, Schema]:
-    """The schemas that operations name, and what those name."""
+    """The schemas that operations use, directly or through other schemas."""
     schemas = document["components"]["schemas"]
     found: Dict[str, Schema] = {}
     left = sorted(set(references(document["paths"])))

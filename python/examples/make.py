@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 FIRST_JOB = [
-    "# A first job\nSubmit a gang of ranks, follow its output, and see what the cluster looks like while it runs.\n\n"
+    "# A first job\nSubmit a gang of ranks, follow its output, and look at the cluster.\n\n"
     "Start a daemon first (`phalanx up --detach`), or set `PHALANX_URL` and `PHALANX_TOKEN`.",
     "!from phalanx import Cluster\n\ncluster = Cluster.connect()\ncluster",
     "## Where would it start?\nA dry run submits nothing.",
@@ -26,7 +26,7 @@ FIRST_JOB = [
 ]
 
 SWEEP = [
-    "# A sweep of functions\n`@phalanx.gang` runs a function as a job. The function imports what it needs, and takes "
+    "# A sweep of functions\n`@phalanx.gang` runs a function as a job. The function imports its own modules, and takes "
     "and returns values that JSON can hold.",
     "!import asyncio\n\nimport phalanx\n\ncluster = phalanx.Cluster.connect()",
     "!@phalanx.gang(gpus=1, cluster=cluster)\ndef loss(rate, steps):\n    import math\n\n    weight = 4.0\n"
@@ -36,7 +36,7 @@ SWEEP = [
     "!loss(0.1, 3)",
     "!jobs = [loss.submit(rate, 20) for rate in (0.01, 0.1, 0.3)]\nresults = [job.result(timeout=60) for job in jobs]\n"
     'best = min(results, key=lambda result: result["loss"])\nassert best["rate"] == 0.3\nresults',
-    "What cannot be shipped is refused before anything is submitted:",
+    "The client refuses a function that cannot be shipped, and submits nothing:",
     "!@phalanx.gang(gpus=1, cluster=cluster)\ndef uses_cluster():\n    return cluster.url\n\n\ntry:\n"
     "    uses_cluster.submit()\nexcept phalanx.NotShippable as error:\n    print(error)",
     "## Follow several jobs at once",

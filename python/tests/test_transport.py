@@ -1,4 +1,4 @@
-"""What the client does when a server is slow, busy, broken or no server of Phalanx: a small server plays it."""
+"""A small server is slow, busy, broken or no server of Phalanx."""
 
 import json
 import socketserver

@@ -1,4 +1,4 @@
-"""The same for asyncio. Requests run in threads, so the loop goes on, and requests run side by side."""
+"""The cluster for asyncio. Requests run in threads, so the loop goes on, and requests run side by side."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class AsyncCluster:
 
     @classmethod
     async def connect(cls, url: Optional[str] = None, token: Optional[str] = None, **options: Any) -> "AsyncCluster":
-        """Takes what `Cluster.connect` takes."""
+        """Takes the arguments of `Cluster.connect`."""
         loop = asyncio.get_running_loop()
         return cls(await loop.run_in_executor(None, functools.partial(Cluster.connect, url, token, **options)))
 
@@ -189,14 +189,14 @@ class AsyncCluster:
         await self.close()
 
     async def submit(self, command: Any = None, **fields: Any) -> AsyncJob:
-        """Takes what `Cluster.submit` takes."""
+        """Takes the arguments of `Cluster.submit`."""
         return AsyncJob(await self._threads.run(self.sync.submit, command, **fields), self._threads)
 
     async def dry_run(self, command: Any = None, **fields: Any) -> DryRun:
         return await self._threads.run(self.sync.dry_run, command, **fields)
 
     async def jobs(self, **query: Any) -> AsyncIterator[AsyncJob]:
-        """Jobs, page after page; takes what `Cluster.jobs` takes."""
+        """Jobs, page after page; takes the arguments of `Cluster.jobs`."""
         found = iter(self.sync.jobs(**query))
         while True:
             job = await self._threads.run(next, found, None)

@@ -151,7 +151,7 @@ class Cluster:
         return self.api.get_job(str(self.api.submit_job(body, key=key)["job"]))
 
     def dry_run(self, command: Optional[Command] = None, *, file: Optional[File] = None, **fields: Any) -> DryRun:
-        """When and where a job would start. Takes what `submit` takes, and submits nothing."""
+        """The expected start and placement of a job. Takes the arguments of `submit`, and submits nothing."""
         fields.pop("key", None)
         return DryRun(self.api.dry_run_job(job_file(command, file=file, **fields)))
 
@@ -199,12 +199,12 @@ class Cluster:
         return Table(self.api.list_events(limit=limit)["items"], ["at", "job", "name", "what", "detail"])
 
     def audit(self, limit: Optional[int] = None) -> Table[AuditView]:
-        """Who changed what, the oldest first."""
+        """The audit log: users and their changes, the oldest first."""
         return Table(self.api.list_audit(limit=limit)["items"], ["at", "user", "verb", "target", "detail", "refused"])
 
     def watch(self, after: Optional[int] = None) -> ChangeStream:
-        """Changes as they come, after this change. A broken connection is opened again, and nothing is missed:
-        where the server no longer has the changes between, the change `reset` says so."""
+        """Changes as they come, after this change. If the connection breaks, the client opens the stream
+        again after the last change. If the server no longer has the changes in between, a change `reset` follows."""
         return ChangeStream(lambda last: self.api.watch_changes(last_event_id=last), after)
 
     def overview(self) -> OverviewView:
@@ -227,7 +227,7 @@ class Cluster:
         since: Optional[datetime] = None,
         until: Optional[datetime] = None,
     ) -> Bill:
-        """What devices were used for, and what they cost: by queue, user, job, model, state, month, day, hour."""
+        """Device time and its cost, by queue, user, job, model, state, month, day, hour."""
         words = by if isinstance(by, str) else ",".join(by)
         return Bill(self.api.get_bill(by=words, user=user, queue=queue, since=_ms(since), until=_ms(until)))
 
@@ -240,7 +240,7 @@ class Cluster:
         return _frames.queue_frame(self.api.list_queues()["items"])
 
     def job_frame(self, **query: Any) -> "pandas.DataFrame":
-        """Jobs as a pandas frame; takes what `jobs` takes. Needs `pip install 'phalanx-client[frames]'`."""
+        """Jobs as a pandas frame; takes the arguments of `jobs`. Needs `pip install 'phalanx-client[frames]'`."""
         return _frames.job_frame([job.view for job in self.jobs(**query)])
 
     def __repr__(self) -> str:

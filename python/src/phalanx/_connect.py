@@ -1,4 +1,4 @@
-"""Where the cluster is, and the token that it wants."""
+"""The address of the cluster, and a token for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can go wrong, as exceptions. `str()` of each says what happened and what to do."""
+"""Exceptions. `str()` of each gives the problem and the next step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Type
 
 
 class FieldError(NamedTuple):
-    """What is wrong with one field of a request."""
+    """A problem with one field of a request."""
 
     field: str
     """A parameter, or the path of a field of the body: `resources.gpus`."""
@@ -29,9 +29,9 @@ class PhalanxError(Exception):
     ) -> None:
         super().__init__(detail)
         self.detail = detail
-        """What happened."""
+        """The problem."""
         self.hint = hint
-        """What to do; may be empty."""
+        """The next step; may be empty."""
         self.status = status
         """The HTTP status; `None` if no answer came."""
         self.code = code

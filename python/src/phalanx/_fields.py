@@ -1,4 +1,4 @@
-"""What a document says of a job."""
+"""Fields of a job document."""
 
 from __future__ import annotations
 

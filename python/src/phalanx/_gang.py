@@ -24,7 +24,7 @@ class FunctionJob(Job):
     """A job that runs a function. `result()` waits for the value that rank 0 returned."""
 
     folder: Path
-    """Where its script, its arguments and its result are."""
+    """The folder of its script, its arguments and its result."""
 
     def result(self, timeout: Optional[float] = None) -> Any:
         """Waits, and returns the result of rank 0. `JobFailed` if the job did not succeed."""
@@ -96,7 +96,7 @@ def gang(
     The job has one rank for each GPU unless `ranks` says otherwise; each rank calls the function, with its number in
     the environment variable RANK. The source and the arguments (as JSON) are written to a new folder below
     `~/.phalanx/functions` (or `folder`, or PHALANX_FUNCTIONS), which must be on a file system that all nodes share.
-    The function imports what it needs itself, and returns a value that JSON can hold.
+    The function imports its own modules, and returns a value that JSON can hold.
     """
 
     def made(function: Callable[..., R]) -> GangFunction[R]:

@@ -66,7 +66,7 @@ class LogStream(Iterator[LogEntry]):
 
 
 class Why:
-    """Why a job waits, and what would change that. `str()` gives the sentences."""
+    """The reasons of a pending job, and the changes that would start it. `str()` gives the sentences."""
 
     def __init__(self, view: WhyView) -> None:
         self.view = view
@@ -85,7 +85,7 @@ class Why:
 
 
 class Job(JobFields):
-    """A job of the cluster. What is shown is as of the last `refresh`; `state` asks the cluster."""
+    """A job of the cluster. Its fields are as of the last `refresh`; `state` asks the cluster."""
 
     def __init__(self, api: "Api", view: JobView, ref: Optional[str] = None) -> None:
         self._api = api
@@ -151,15 +151,15 @@ class Job(JobFields):
         return LogStream(events)
 
     def why(self) -> Why:
-        """Why it waits, what would change that, and when it is expected to start."""
+        """Why the job is pending, which changes would start it, and its estimated start."""
         return Why(self._api.explain_job(self._ref))
 
     def events(self, limit: Optional[int] = None) -> Table[EventView]:
-        """What happened to it, the oldest first."""
+        """The events of the job, the oldest first."""
         return Table(self._api.list_job_events(self._ref, limit=limit)["items"], ["at", "what", "detail"])
 
     def cancel(self) -> str:
-        """Stops the job for good. Returns what the scheduler does."""
+        """Stops the job for good. Returns the scheduler's answer."""
         return self._api.cancel_job(self._ref)["detail"]
 
     def hold(self) -> str:
@@ -196,6 +196,6 @@ JOB_COLUMNS = ["id", "name", "state", "owner", "queue", "reason", "submitted", "
 
 
 def job_row(job: Job) -> List[Any]:
-    """What a list of jobs shows of one."""
+    """The cells of a job in a list."""
     view = job.view
     return [job.id, job.name, view["state"], job.owner, job.queue, job.reason, job.submitted_at, job.detail]

@@ -79,7 +79,7 @@ class Node:
         return self
 
     def cordon(self, reason: Optional[str] = None) -> str:
-        """The node takes no new work; what runs goes on. For operators."""
+        """The node takes no new jobs; running jobs go on. For operators."""
         body: Close = {} if reason is None else {"reason": reason}
         return self._api.cordon_node(self.name, body)["detail"]
 

@@ -13,7 +13,7 @@ HOUR_US = 3_600 * MICRO
 
 
 class DryRun:
-    """What a submission would do. `str()` gives the sentences."""
+    """The expected outcome of a submission. `str()` gives the sentences."""
 
     def __init__(self, view: DryRunView) -> None:
         self.view = view
@@ -35,7 +35,7 @@ class DryRun:
 
 
 class Bill:
-    """What devices were used for, and what it cost by the prices of the cluster file."""
+    """Device time by use, and its cost by the prices of the cluster file."""
 
     def __init__(self, view: BillView) -> None:
         self.view = view
@@ -48,7 +48,7 @@ class Bill:
 
     @property
     def rows(self) -> List[Dict[str, Any]]:
-        """One dict for each line: what it is by, GPU hours by what they were spent on, and the cost."""
+        """One dict for each line: its keys, GPU hours by use, and the cost."""
         return [
             {
                 **dict(zip(self.by, line["of"])),

@@ -33,7 +33,7 @@ Answer = TypeVar("Answer")
 
 
 class Request(NamedTuple):
-    """What is sent."""
+    """A request, ready to send."""
 
     method: str
     target: str
@@ -241,7 +241,7 @@ class Transport:
 
 
 def _read(answer: http.client.HTTPResponse, most: int) -> bytes:
-    """The body, up to a byte more than `most`. Python 3.9 allocates what `read` is called with, so in pieces."""
+    """The body, up to a byte more than `most`. In pieces: Python 3.9 allocates the size that `read` is given."""
     body = bytearray()
     while len(body) <= most:
         piece = answer.read(min(READ_BYTES, most + 1 - len(body)))
@@ -267,7 +267,7 @@ def backoff(failures: int, retry_after: Optional[float]) -> float:
 
 
 def _is_alive(sock: Optional[socket.socket]) -> bool:
-    """Whether an idle connection can be used: bytes that nobody asked for mean that it was closed."""
+    """Whether an idle connection can be used: unexpected bytes mean that the server closed it."""
     if sock is None or sock.fileno() < 0:
         return False
     if not hasattr(select, "poll"):

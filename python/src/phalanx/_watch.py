@@ -10,7 +10,7 @@ from ._stream import Event, EventStream
 from ._transport import backoff
 
 FAILURES_MAX = 6
-# The server no longer has what came after this, so it answers with the number of the last change.
+# The server has dropped the changes after this one, so it answers with the number of the last change.
 BEFORE_ALL = 0
 
 
@@ -21,7 +21,7 @@ class Change(NamedTuple):
     kind: str
     """job, node, queues; or reset: changes were missed, so read everything again."""
     what: str
-    """A word for what happened: placed, running, cordoned."""
+    """A word for the change: placed, running, cordoned."""
     at: Optional[int] = None
     """Unix milliseconds."""
     job: Optional[int] = None
