@@ -1,6 +1,7 @@
 """Functions as jobs."""
 
 import asyncio
+import functools
 import os
 import unittest
 from unittest import mock
@@ -133,6 +134,34 @@ class Ship(unittest.TestCase):
         space: dict = {}
         exec("def unseen():\n    return 1\n", space)
         self.refused(space["unseen"], "source of unseen")
+
+    def test_other_decorators_would_be_lost(self) -> None:
+        @gang()
+        @functools.lru_cache(None)
+        def cached() -> int:
+            return 1
+
+        @gang()
+        @staticmethod
+        def static() -> int:
+            return 1
+
+        def outer() -> int:
+            return 1
+
+        self.refused(cached.function, "no function with a name")
+        self.refused(functools.wraps(outer)(lambda: 2), "other decorators")
+        self.refused(static.function, "no function with a name")
+
+        def twice(function: object) -> object:
+            return function
+
+        @gang()
+        @twice
+        def plain() -> int:
+            return 1
+
+        self.refused(plain.function, "other decorators")
 
     def test_annotations_need_nothing(self) -> None:
         def annotated(x: "unittest.TestCase", *y: OUTSIDE) -> OUTSIDE:  # type: ignore[valid-type]

@@ -47,6 +47,8 @@ def _bare(function: Callable[..., Any], name: str) -> str:
     found = tree.body[0]
     if not isinstance(found, ast.FunctionDef):
         raise NotShippable(f"the source of {name} is no `def`", hint="use a function that `def` makes")
+    if len(found.decorator_list) > 1 or hasattr(function, "__wrapped__"):
+        raise NotShippable(f"{name} has other decorators", hint="call them inside the function")
     found.decorator_list = []
     return ast.unparse(ast.fix_missing_locations(_Unannotated().visit(found)))
 
@@ -105,7 +107,7 @@ from __future__ import annotations
 {source}
 
 
-def _main(function):
+def _phalanx_main(function):
     import json, os, sys
 
     here = os.path.dirname(os.path.abspath(__file__))
@@ -122,7 +124,7 @@ def _main(function):
 
 
 if __name__ == "__main__":
-    _main({name})
+    _phalanx_main({name})
 '''
 
 
