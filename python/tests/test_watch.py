@@ -16,6 +16,11 @@ def break_off(stream: phalanx.ChangeStream) -> None:
 
 
 class Watch(ClusterCase):
+    def several(self) -> None:
+        """Four changes at least: each job is placed, and ends."""
+        for _ in range(3):
+            self.submit().wait(LIMIT_S)
+
     def test_changes_of_a_job(self) -> None:
         with closes(self.cluster.watch()) as changes:
             job = self.submit()
@@ -38,7 +43,7 @@ class Watch(ClusterCase):
 
     def test_resume_after_a_change_misses_nothing(self) -> None:
         with closes(self.cluster.watch()) as changes:
-            self.submit().wait(LIMIT_S)
+            self.several()
             first = next(changes)
             seen = [next(changes) for _ in range(3)]
         with closes(self.cluster.watch(after=first.id)) as again:
@@ -47,7 +52,7 @@ class Watch(ClusterCase):
     def test_a_broken_connection_is_opened_again(self) -> None:
         with closes(self.cluster.watch()) as changes, closes(self.cluster.watch()) as other:
             changes._sleep = other._sleep = lambda seconds: None
-            self.submit().wait(LIMIT_S)
+            self.several()
             seen = [next(changes)]
             break_off(changes)
             seen += [next(changes) for _ in range(3)]
