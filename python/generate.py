@@ -70,32 +70,6 @@ def type_of(schema: Any) -> str:
     return PRIMITIVES.get(kind or "", "Any")
 
 
-def named(schemas: Dict[str, Schema]) -> Dict[str, str]:
-    """Names for Python: a list is called by its items, not by a number."""
-    names = {}
-    for name, schema in schemas.items():
-        items = schema.get("properties", {}).get("items")
-        if re.fullmatch(r"List\d*", name) and items:
-            names[name] = f"{type_of(items['items'])}List"
-        else:
-            names[name] = name
-    return names
-
-
-def renamed(value: Any, names: Dict[str, str]) -> Any:
-    """The document with those names in its references."""
-    if isinstance(value, list):
-        return [renamed(one, names) for one in value]
-    if not isinstance(value, dict):
-        return value
-    new = {key: renamed(one, names) for key, one in value.items()}
-    reference = new.get("$ref")
-    if isinstance(reference, str) and reference.startswith(PREFIX):
-        name = reference[len(PREFIX) :]
-        new["$ref"] = PREFIX + names.get(name, name)
-    return new
-
-
 def references(value: Any) -> Iterator[str]:
     if isinstance(value, list):
         for one in value:
@@ -279,10 +253,6 @@ def api_text(document: Schema, schemas: Dict[str, Schema]) -> str:
 
 def generate(document: Schema) -> Dict[str, str]:
     """The text of each generated file, by its name."""
-    schemas = document["components"]["schemas"]
-    names = named(schemas)
-    document = renamed(document, names)
-    document["components"]["schemas"] = {names[name]: of for name, of in document["components"]["schemas"].items()}
     found = reachable(document)
     return {"_schemas.py": schemas_text(found), "_api.py": api_text(document, found)}
 

@@ -20,7 +20,7 @@ class Connect(ClusterCase):
         with self.daemon.connect() as cluster:
             self.assertEqual(cluster.url, self.daemon.url)
             self.assertIn(cluster.user()["role"], ("user", "operator"))
-            self.assertEqual(cluster.version()["api"], "phalanx/v1")
+            self.assertEqual(cluster.version()["api"], "v1")
             self.assertIn(self.daemon.url, repr(cluster))
 
     def test_environment(self) -> None:

@@ -31,6 +31,7 @@ mod notices;
 mod ports;
 mod preflight;
 mod progress;
+mod python;
 mod queues;
 mod rank_death;
 mod restart;

@@ -38,7 +38,7 @@ pub use serve::{ANSWERING, Listening, listen, serve};
 
 /// Bytes of a body: a job file may be as long as any other file.
 const BODY_BYTES_MAX: usize = phalanx_spec::FILE_BYTES_MAX;
-/// A stream that is refused, is refused within this time, or by an event of the stream.
+/// A stream begins with its first answer, and after this time without one.
 const AT_ONCE: Duration = Duration::from_millis(200);
 /// Answers on their way to a client that reads slowly.
 const ON_THE_WAY: usize = 256;
@@ -176,28 +176,37 @@ async fn one(
     Ok((status, [(header::CONTENT_TYPE, "application/json")], json).into_response())
 }
 
-/// A stream, unless the verb is refused at once: that is an error with its status.
+/// A stream, unless the verb is refused before it begins: that is an error with its status.
 async fn begun(
     route: &'static Route,
     asked: Asked,
-    answers: Answers,
-    mut working: Working,
+    mut answers: Answers,
+    working: Working,
 ) -> Result<Response, Box<Problem>> {
-    match tokio::time::timeout(AT_ONCE, &mut working).await {
-        Ok(Ok(Err(error))) => Err(error.into()),
-        Ok(Err(_)) => Err(Problem::unexpected()),
-        Ok(Ok(Ok(()))) => Ok(events(route, asked, answers, tokio::spawn(async { Ok(()) }))),
-        Err(_) => Ok(events(route, asked, answers, working)),
+    match tokio::time::timeout(AT_ONCE, answers.recv()).await {
+        Ok(None) => {
+            working.await.map_err(|_| Problem::unexpected())??;
+            Ok(events(route, asked, None, answers, tokio::spawn(async { Ok(()) })))
+        }
+        Ok(first) => Ok(events(route, asked, first, answers, working)),
+        Err(_) => Ok(events(route, asked, None, answers, working)),
     }
 }
 
 /// Answers as server-sent events, until the verb ends or the client goes.
-fn events(route: &'static Route, asked: Asked, answers: Answers, working: Working) -> Response {
+fn events(
+    route: &'static Route,
+    asked: Asked,
+    first: Option<Answer>,
+    answers: Answers,
+    working: Working,
+) -> Response {
     let named = |name: &str, id: Option<u64>, json: Vec<u8>| {
         let event = Event::default().event(name).data(String::from_utf8_lossy(&json));
         id.map_or(event.clone(), |id| event.id(id.to_string()))
     };
-    let each = ReceiverStream::new(answers).map(move |answer| {
+    let all = futures::stream::iter(first).chain(ReceiverStream::new(answers));
+    let each = all.map(move |answer| {
         let (name, id) = match &answer {
             Answer::Change(change) => ("change", Some(change.id)),
             Answer::Reset { id } => ("reset", Some(*id)),

@@ -367,9 +367,18 @@ pub struct ErrorView {
     pub message: String,
     /// What to do; may be empty.
     pub hint: String,
-    /// The path of the field that is wrong, where one is: `resources.gpus`.
+    /// The field that is wrong, where one is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub field: Option<String>,
+    pub field: Option<WrongField>,
+}
+
+/// A field of a file that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WrongField {
+    /// `resources.gpus`.
+    pub path: String,
+    /// What is wrong with it, in one line.
+    pub what: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -61,15 +61,15 @@ class Api:
         self._transport = transport
 
     def add_window(self, body: Optional[WindowAsk] = None) -> Done:
-        """A window of maintenance, or a block for a queue."""
+        """Adds a window of maintenance, or a block of nodes for a queue. For operators."""
         return cast("Done", self._transport.call("POST", "/v1/calendar", body=body))
 
     def apply_queues(self, body: Union[Dict[str, Any], str]) -> Done:
-        """A queue file: the whole tree of queues, and the settings."""
+        """Puts a queue file in force: the whole tree of queues, and the settings. For operators."""
         return cast("Done", self._transport.call("PUT", "/v1/queues", body=body))
 
     def boost_job(self, job: str, body: Optional[Union[BoostAsk, None]] = None) -> Done:
-        """More priority for a while; without a body, no longer. For operators."""
+        """Gives a job more priority for a while; without a body, ends that. For operators."""
         return cast("Done", self._transport.call("POST", f"/v1/jobs/{_part(job)}/boost", body=body))
 
     def cancel_job(self, job: str) -> Done:
@@ -77,20 +77,20 @@ class Api:
         return cast("Done", self._transport.call("DELETE", f"/v1/jobs/{_part(job)}"))
 
     def clear_health(self, node: str, *, device: Optional[int] = None) -> Done:
-        """The node, or a device of it, is repaired."""
+        """Clears the evidence about a node or a device after its repair. For operators."""
         return cast("Done", self._transport.call("DELETE", f"/v1/nodes/{_part(node)}/health", query={"device": device}))
 
     def cordon_node(self, node: str, body: Optional[Close] = None) -> Done:
-        """The node takes no new work. For operators, as all that follows."""
+        """Closes a node for new work. For operators."""
         return cast("Done", self._transport.call("POST", f"/v1/nodes/{_part(node)}/cordon", body=body))
 
     def drain_node(self, node: str, body: Optional[Drain] = None) -> Done:
-        """What runs on the node is moved away, now or by a time."""
+        """Moves the gangs on a node away, now or by a time, and closes it for new work. For operators."""
         return cast("Done", self._transport.call("POST", f"/v1/nodes/{_part(node)}/drain", body=body))
 
-    def dry_run_job(self, body: Union[JobFile, str], *, key: Optional[str] = None) -> DryRunView:
+    def dry_run_job(self, body: Union[JobFile, str]) -> DryRunView:
         """What the submission of a job file would do: when and where it would start. Nothing is submitted."""
-        return cast("DryRunView", self._transport.call("POST", "/v1/jobs/dry-run", headers={"idempotency-key": key}, body=body))
+        return cast("DryRunView", self._transport.call("POST", "/v1/jobs/dry-run", body=body))
 
     def explain_job(self, job: str) -> WhyView:
         """Why a job waits, what would change that, and when it is expected to start."""
@@ -145,7 +145,7 @@ class Api:
         return cast("Version", self._transport.call("GET", "/v1/version"))
 
     def hold_job(self, job: str) -> Done:
-        """The job waits until it is released; what runs goes on."""
+        """Holds a job until it is released. Gangs that run continue."""
         return cast("Done", self._transport.call("POST", f"/v1/jobs/{_part(job)}/hold"))
 
     def list_audit(self, *, user: Optional[str] = None, node: Optional[str] = None, since: Optional[int] = None, limit: Optional[int] = None) -> AuditViewList:
@@ -177,7 +177,7 @@ class Api:
         return cast("QueueViewList", self._transport.call("GET", "/v1/queues"))
 
     def list_tokens(self) -> TokenViewList:
-        """The caller's tokens; of all users for operators."""
+        """Lists the tokens of the caller; for operators, of all users."""
         return cast("TokenViewList", self._transport.call("GET", "/v1/tokens"))
 
     def list_windows(self) -> WindowViewList:
@@ -185,51 +185,51 @@ class Api:
         return cast("WindowViewList", self._transport.call("GET", "/v1/calendar"))
 
     def make_moves(self, *, job: Optional[str] = None) -> DefragView:
-        """The same, and the moves are made."""
+        """Makes these moves. For operators."""
         return cast("DefragView", self._transport.call("POST", "/v1/moves", query={"job": job}))
 
     def notice_spot(self, node: str, body: Optional[Notice] = None) -> Done:
-        """The node is taken back so soon; without a time, as soon as the cluster file says where nothing is
-        said.
+        """Announces that a spot node is taken back so soon; without a time, after the notice of the cluster
+        file. For operators.
         """
         return cast("Done", self._transport.call("POST", f"/v1/nodes/{_part(node)}/notice", body=body))
 
     def plan_moves(self, *, job: Optional[str] = None) -> DefragView:
-        """Moves of running jobs that open a place for a job that waits: what they save and cost."""
+        """Plans moves of running jobs that open a place for a pending one: what they save and cost."""
         return cast("DefragView", self._transport.call("GET", "/v1/moves", query={"job": job}))
 
     def release_job(self, job: str) -> Done:
-        """The job no longer waits for its release."""
+        """Releases a held job."""
         return cast("Done", self._transport.call("POST", f"/v1/jobs/{_part(job)}/release"))
 
     def remove_window(self, *, nodes: Optional[str] = None, begins_at: Optional[int] = None) -> Done:
-        """Windows of these nodes are called off."""
+        """Removes windows of these nodes. For operators."""
         return cast("Done", self._transport.call("DELETE", "/v1/calendar", query={"nodes": nodes, "begins_at": begins_at}))
 
     def report_health(self, body: Optional[HealthReport] = None) -> Done:
-        """Evidence about a node or a device that somebody has."""
+        """Adds evidence about the health of a node or a device. For operators."""
         return cast("Done", self._transport.call("POST", "/v1/health/reports", body=body))
 
     def report_news(self, job: str, body: Optional[RankNews] = None) -> Done:
-        """What a rank has to report of its gang: a checkpoint, a metric."""
+        """Reports news of a gang from one of its ranks: a checkpoint, a metric."""
         return cast("Done", self._transport.call("POST", f"/v1/jobs/{_part(job)}/news", body=body))
 
     def requeue_job(self, job: str, body: Optional[Requeue] = None) -> Done:
-        """What runs of the job is stopped and starts again; with `hold`, once it is released."""
+        """Stops the gangs of a job that run and starts them again; with `hold`, after its release."""
         return cast("Done", self._transport.call("POST", f"/v1/jobs/{_part(job)}/requeue", body=body))
 
     def resize_job(self, job: str, body: Optional[NewSize] = None) -> Done:
-        """Another size for the elastic gangs of a job, in members; without a number, they grow by
+        """Sets the size of the elastic gangs of a job, in members; without a number, they grow by
         themselves.
         """
         return cast("Done", self._transport.call("POST", f"/v1/jobs/{_part(job)}/resize", body=body))
 
     def revoke_token(self, name: str, *, uid: Optional[int] = None) -> Done:
-        """A token of the caller is no longer valid."""
+        """Revokes a token."""
         return cast("Done", self._transport.call("DELETE", f"/v1/tokens/{_part(name)}", query={"uid": uid}))
 
     def scale_service(self, job: str, body: Optional[Scale] = None) -> Done:
-        """So many replicas of a service; without a number, as many as its metric needs."""
+        """Sets the number of replicas of a service; without a number, its metric decides."""
         return cast("Done", self._transport.call("POST", f"/v1/jobs/{_part(job)}/scale", body=body))
 
     def submit_job(self, body: Union[JobFile, str], *, key: Optional[str] = None) -> Submitted:
@@ -237,11 +237,11 @@ class Api:
         return cast("Submitted", self._transport.call("POST", "/v1/jobs", headers={"idempotency-key": key}, body=body))
 
     def uncordon_node(self, node: str) -> Done:
-        """The node takes work again."""
+        """Opens a node for new work. For operators."""
         return cast("Done", self._transport.call("POST", f"/v1/nodes/{_part(node)}/uncordon"))
 
     def update_job(self, job: str, body: Optional[JobUpdate] = None) -> Done:
-        """Other values for what may change of a job that has not ended."""
+        """Changes the time limit, the priority or the queue of a job that has not ended."""
         return cast("Done", self._transport.call("PATCH", f"/v1/jobs/{_part(job)}", body=body))
 
     def watch_changes(self, *, last_event_id: Optional[int] = None) -> EventStream:

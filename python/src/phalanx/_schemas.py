@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Literal, TypedDict, Union
 Admin = Literal["open", "cordoned", "draining"]
 Advice = Dict[str, Any]
 BillBy = Literal["queue", "user", "model", "state", "job", "month", "day", "hour", "spot", "price", "list_price", "rate"]
+CallerRole = Literal["viewer", "user", "operator"]
 ChangeKind = Literal["job", "node", "queues"]
 ClassName = str
 Confidence = Literal["now", "at_latest"]
@@ -41,12 +42,12 @@ Rejection = Dict[str, Any]
 Repair = Literal["none", "reset", "reboot", "service"]
 Report = Dict[str, Any]
 ResourceName = str
-Role = Literal["viewer", "user", "operator"]
 StopCause = Union[Literal["time_limit", "idle_limit"], Dict[str, Any]]
 StopStage = Literal["advised", "terminated", "killed", "lingering"]
 Tasks = str
 Timestamp = int
 Torus = Dict[str, Any]
+Uplink = Dict[str, Any]
 Vitals = Dict[str, Any]
 WindowKind = Literal["maintenance", "block", "drain", "spot_notice"]
 
@@ -107,6 +108,21 @@ class _AuditViewListMaybe(TypedDict, total=False):
 
 class AuditViewList(_AuditViewListAlways, _AuditViewListMaybe):
     """A part of a list."""
+
+
+class _BandwidthAlways(TypedDict):
+    at: Timestamp
+    counts_permille: int
+    permille: int
+    uplink: Uplink
+
+
+class _BandwidthMaybe(TypedDict, total=False):
+    detail: str
+
+
+class Bandwidth(_BandwidthAlways, _BandwidthMaybe):
+    """A link was measured, or its measurement counts for less than before."""
 
 
 class _BillLineAlways(TypedDict):
@@ -488,6 +504,7 @@ class _HealthViewAlways(TypedDict):
 
 
 class _HealthViewMaybe(TypedDict, total=False):
+    bandwidths: List[Bandwidth]
     breaker: Union[str, None]
     ports: List[PortView]
     pressure: List[PressureView]
@@ -862,6 +879,7 @@ class _NodeViewAlways(TypedDict):
 
 
 class _NodeViewMaybe(TypedDict, total=False):
+    bandwidth: Union[Bandwidth, None]
     closed_by: Union[ClosedBy, None]
     health: NodeHealth
     is_spare: bool
@@ -1276,7 +1294,7 @@ class UserView(TypedDict):
     """Who the caller is."""
 
     now: Timestamp
-    role: Role
+    role: CallerRole
     uid: int
     user: str
 

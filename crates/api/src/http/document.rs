@@ -28,6 +28,7 @@ impl Document {
 
 /// A part of a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "{T}List")]
 pub struct List<T> {
     pub items: Vec<T>,
     /// The value of `after` for the next part. `null`: this is the last.

@@ -166,7 +166,7 @@ pub(crate) async fn read(body: Body, most: usize) -> Result<Vec<u8>, Box<Problem
             if all.len() + chunk.len() > most {
                 let detail = format!("the body has more than {most} bytes");
                 let status = StatusCode::PAYLOAD_TOO_LARGE;
-                return Err(Problem::new(status, "bad_request", detail, "put large values into files"));
+                return Err(Problem::new(status, "too_large", detail, "put large values into files"));
             }
             all.extend_from_slice(&chunk);
         }

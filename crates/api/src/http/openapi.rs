@@ -57,8 +57,14 @@ fn operation(route: &Route, generator: &mut SchemaGenerator, problem: &Value) ->
         json!({ "name": query.name, "in": "query", "description": query.about, "schema": { "type": kind } })
     });
     let mut parameters: Vec<Value> = in_path.chain(in_query).collect();
-    if let Body::File(File::Job) = route.body {
-        let about = "The same key again is the same job.";
+    if let Gives::Events(_) = route.gives
+        && route.path == "/v1/stream"
+    {
+        let about = "Go on after this event.";
+        parameters.push(json!({ "name": "Last-Event-ID", "in": "header", "description": about, "schema": { "type": "string" } }));
+    }
+    if let (Body::File(File::Job), Gives::Created(_)) = (&route.body, &route.gives) {
+        let about = "The same key again is the same job, with status 200.";
         parameters.push(json!({ "name": "Idempotency-Key", "in": "header", "description": about, "schema": { "type": "string" } }));
     }
     let (status, kind, schema) = match route.gives {
@@ -77,6 +83,9 @@ fn operation(route: &Route, generator: &mut SchemaGenerator, problem: &Value) ->
             },
         },
     });
+    if let Gives::Created(_) = route.gives {
+        operation["responses"]["200"] = operation["responses"]["201"].clone();
+    }
     if let Some(fields) = operation.as_object_mut() {
         if !parameters.is_empty() {
             fields.insert("parameters".to_owned(), Value::Array(parameters));

@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::protocol::{ErrorCode, ErrorView};
+use crate::protocol::{ErrorCode, ErrorView, WrongField};
 
 /// What went wrong, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -86,7 +86,7 @@ impl From<ErrorView> for Box<Problem> {
             ErrorCode::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
             ErrorCode::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
         };
-        let in_field = |field| FieldProblem { field, detail: error.message.clone() };
+        let in_field = |field: WrongField| FieldProblem { field: field.path, detail: field.what };
         let errors = error.field.map(in_field).into_iter().collect();
         Self::new(Problem { errors, ..*Problem::new(status, code, error.message, error.hint) })
     }

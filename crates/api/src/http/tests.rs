@@ -9,7 +9,7 @@ use serde_json::Value;
 use tower::ServiceExt as _;
 
 use super::*;
-use crate::protocol::{ChangeKind, ChangeView, ErrorCode, ErrorView, JobRef, JobView};
+use crate::protocol::{ChangeKind, ChangeView, ErrorCode, ErrorView, JobRef, JobView, WrongField};
 
 const HOST: &str = "127.0.0.1:7077";
 
@@ -46,7 +46,9 @@ impl Backend for World {
             Verb::Get { .. } => Err(ErrorView::new(ErrorCode::NotFound, "no job 9", "`phalanx ps`")),
             Verb::SubmitFile { text, .. } if text.contains("wrong") => {
                 let error = ErrorView::new(ErrorCode::BadRequest, "no such field", "");
-                Err(ErrorView { field: Some("resources.wrong".to_owned()), ..error })
+                let field =
+                    WrongField { path: "resources.wrong".to_owned(), what: "no such field".to_owned() };
+                Err(ErrorView { field: Some(field), ..error })
             }
             Verb::SubmitFile { key, .. } => {
                 send(Answer::Submitted { job: JobId(6), name: "x".to_owned(), existing: key.is_some() })

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 /// What a caller may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "CallerRole")]
 pub enum Role {
     /// Reads what its user may read, and changes nothing.
     Viewer,

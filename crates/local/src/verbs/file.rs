@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use phalanx_api::Peer;
-use phalanx_api::protocol::{Answer, ErrorCode, ErrorView};
+use phalanx_api::protocol::{Answer, ErrorCode, ErrorView, WrongField};
 use phalanx_model::JobId;
 use phalanx_spec::{JobFile, SubmitContext};
 
@@ -27,7 +27,7 @@ pub(super) fn submit(
 ) -> Result<Answer, Failure> {
     let hint = "`phalanx schema job` and GET /v1/schemas/job show the fields";
     let wrong = |e: phalanx_spec::SpecError| {
-        let field = e.field().map(str::to_owned);
+        let field = e.field().map(|path| WrongField { path: path.to_owned(), what: e.what().to_owned() });
         Failure::Told(ErrorView { field, ..ErrorView::new(ErrorCode::BadRequest, e.to_string(), hint) })
     };
     let file = JobFile::from_yaml(text, NAME).map_err(wrong)?;

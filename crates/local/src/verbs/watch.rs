@@ -14,9 +14,13 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Changes that come at once are told together: a page reads everything again for each.
 const GATHER: Duration = Duration::from_millis(100);
 
-/// Until the client goes. Who says where it was goes on there; others begin now.
+/// Until the client goes. Who says where it was goes on there. Others begin now, and hear where that is: what they read from
+/// then on misses nothing.
 pub(super) fn watch(daemon: &Daemon, after: Option<u64>, reply: &mut dyn Reply) -> Result<(), Failure> {
     let mut last = after.unwrap_or_else(|| daemon.feed.last());
+    if after.is_none() {
+        reply.send(&Answer::Reset { id: last })?;
+    }
     loop {
         match daemon.feed.after(last, PATIENCE) {
             News::Lost(id) => {

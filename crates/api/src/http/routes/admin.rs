@@ -15,7 +15,7 @@ pub(crate) const ROUTES: &[Route] = &[
     act(
         "/v1/nodes/{node}/cordon",
         "cordonNode",
-        "The node takes no new work. For operators, as all that follows.",
+        "Closes a node for new work. For operators.",
         Body::Json(shape::<Close>),
         |asked| {
             let Close { reason } = asked.body()?;
@@ -25,20 +25,24 @@ pub(crate) const ROUTES: &[Route] = &[
     act(
         "/v1/nodes/{node}/drain",
         "drainNode",
-        "What runs on the node is moved away, now or by a time.",
+        "Moves the gangs on a node away, now or by a time, and closes it for new work. For operators.",
         Body::Json(shape::<Drain>),
         |asked| {
             let Drain { reason, by } = asked.body()?;
             Ok(Verb::Drain { node: asked.node()?, by, reason })
         },
     ),
-    act("/v1/nodes/{node}/uncordon", "uncordonNode", "The node takes work again.", Body::Nothing, |asked| {
-        Ok(Verb::Uncordon { node: asked.node()? })
-    }),
+    act(
+        "/v1/nodes/{node}/uncordon",
+        "uncordonNode",
+        "Opens a node for new work. For operators.",
+        Body::Nothing,
+        |asked| Ok(Verb::Uncordon { node: asked.node()? }),
+    ),
     act(
         "/v1/health/reports",
         "reportHealth",
-        "Evidence about a node or a device that somebody has.",
+        "Adds evidence about the health of a node or a device. For operators.",
         Body::Json(shape::<HealthReport>),
         |asked| Ok(Verb::ReportHealth(asked.body()?)),
     ),
@@ -48,7 +52,7 @@ pub(crate) const ROUTES: &[Route] = &[
         ..act(
             "/v1/nodes/{node}/health",
             "clearHealth",
-            "The node, or a device of it, is repaired.",
+            "Clears the evidence about a node or a device after its repair. For operators.",
             Body::Nothing,
             |asked| Ok(Verb::ClearHealth { node: asked.node()?, device: asked.number("device")? }),
         )
@@ -56,7 +60,7 @@ pub(crate) const ROUTES: &[Route] = &[
     act(
         "/v1/calendar",
         "addWindow",
-        "A window of maintenance, or a block for a queue.",
+        "Adds a window of maintenance, or a block of nodes for a queue. For operators.",
         Body::Json(shape::<WindowAsk>),
         |asked| Ok(Verb::AddWindow(asked.body()?)),
     ),
@@ -75,7 +79,7 @@ pub(crate) const ROUTES: &[Route] = &[
         ..act(
             "/v1/calendar",
             "removeWindow",
-            "Windows of these nodes are called off.",
+            "Removes windows of these nodes. For operators.",
             Body::Nothing,
             |asked| {
                 Ok(Verb::RemoveWindow { nodes: asked.words("nodes"), begins_at: asked.time("begins_at")? })
@@ -85,7 +89,7 @@ pub(crate) const ROUTES: &[Route] = &[
     act(
         "/v1/nodes/{node}/notice",
         "noticeSpot",
-        "The node is taken back so soon; without a time, as soon as the cluster file says where nothing is said.",
+        "Announces that a spot node is taken back so soon; without a time, after the notice of the cluster file. For operators.",
         Body::Json(shape::<Notice>),
         |asked| {
             let Notice { in_ms } = asked.body()?;
@@ -96,11 +100,11 @@ pub(crate) const ROUTES: &[Route] = &[
         method: Method::Get,
         ..moves(
             "planMoves",
-            "Moves of running jobs that open a place for a job that waits: what they save and cost.",
+            "Plans moves of running jobs that open a place for a pending one: what they save and cost.",
             |asked| Ok(Verb::Defrag { job: asked.text("job").map(JobRef::parse), apply: false }),
         )
     },
-    moves("makeMoves", "The same, and the moves are made.", |asked| {
+    moves("makeMoves", "Makes these moves. For operators.", |asked| {
         Ok(Verb::Defrag { job: asked.text("job").map(JobRef::parse), apply: true })
     }),
     Route {
@@ -108,7 +112,7 @@ pub(crate) const ROUTES: &[Route] = &[
         ..act(
             "/v1/queues",
             "applyQueues",
-            "A queue file: the whole tree of queues, and the settings.",
+            "Puts a queue file in force: the whole tree of queues, and the settings. For operators.",
             Body::File(File::Queues),
             |asked| {
                 let text = asked.body_text()?;
@@ -123,7 +127,7 @@ pub(crate) const ROUTES: &[Route] = &[
     read(
         "/v1/tokens",
         "listTokens",
-        "The caller's tokens; of all users for operators.",
+        "Lists the tokens of the caller; for operators, of all users.",
         Gives::Json(shape::<List<TokenView>>),
         |_| Ok(Verb::Tokens),
         |_, answer| match answer {
@@ -135,7 +139,7 @@ pub(crate) const ROUTES: &[Route] = &[
         method: Method::Delete,
         path: "/v1/tokens/{name}",
         name: "revokeToken",
-        summary: "A token of the caller is no longer valid.",
+        summary: "Revokes a token.",
         query: &[number("uid", "Of this user, for operators.")],
         body: Body::Nothing,
         gives: Gives::Json(shape::<Done>),

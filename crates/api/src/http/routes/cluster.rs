@@ -21,7 +21,7 @@ pub(crate) const ROUTES: &[Route] = &[
         |_| Ok(Verb::Ping),
         |_, answer| match answer {
             Answer::Pong { version, pid, epoch } => {
-                Document::of(&Version { version, api: crate::protocol::VERSION.to_owned(), pid, epoch })
+                Document::of(&Version { version, api: "v1".to_owned(), pid, epoch })
             }
             _ => Err(Problem::unexpected()),
         },

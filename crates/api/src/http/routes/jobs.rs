@@ -112,7 +112,7 @@ pub(crate) const ROUTES: &[Route] = &[
         method: Method::Patch,
         path: "/v1/jobs/{job}",
         name: "updateJob",
-        summary: "Other values for what may change of a job that has not ended.",
+        summary: "Changes the time limit, the priority or the queue of a job that has not ended.",
         query: &[],
         body: Body::Json(shape::<JobUpdate>),
         gives: Gives::Json(shape::<Done>),
@@ -184,21 +184,17 @@ pub(crate) const ROUTES: &[Route] = &[
     act(
         "/v1/jobs/{job}/hold",
         "holdJob",
-        "The job waits until it is released; what runs goes on.",
+        "Holds a job until it is released. Gangs that run continue.",
         Body::Nothing,
         |asked| Ok(Verb::Hold { job: asked.job() }),
     ),
-    act(
-        "/v1/jobs/{job}/release",
-        "releaseJob",
-        "The job no longer waits for its release.",
-        Body::Nothing,
-        |asked| Ok(Verb::Release { job: asked.job() }),
-    ),
+    act("/v1/jobs/{job}/release", "releaseJob", "Releases a held job.", Body::Nothing, |asked| {
+        Ok(Verb::Release { job: asked.job() })
+    }),
     act(
         "/v1/jobs/{job}/requeue",
         "requeueJob",
-        "What runs of the job is stopped and starts again; with `hold`, once it is released.",
+        "Stops the gangs of a job that run and starts them again; with `hold`, after its release.",
         Body::Json(shape::<Requeue>),
         |asked| {
             let Requeue { hold } = asked.body()?;
@@ -208,7 +204,7 @@ pub(crate) const ROUTES: &[Route] = &[
     act(
         "/v1/jobs/{job}/boost",
         "boostJob",
-        "More priority for a while; without a body, no longer. For operators.",
+        "Gives a job more priority for a while; without a body, ends that. For operators.",
         Body::Json(shape::<Option<BoostAsk>>),
         |asked| {
             let boost = if asked.body.is_empty() { None } else { asked.body()? };
@@ -218,7 +214,7 @@ pub(crate) const ROUTES: &[Route] = &[
     act(
         "/v1/jobs/{job}/scale",
         "scaleService",
-        "So many replicas of a service; without a number, as many as its metric needs.",
+        "Sets the number of replicas of a service; without a number, its metric decides.",
         Body::Json(shape::<Scale>),
         |asked| {
             let Scale { replicas } = asked.body()?;
@@ -228,7 +224,7 @@ pub(crate) const ROUTES: &[Route] = &[
     act(
         "/v1/jobs/{job}/resize",
         "resizeJob",
-        "Another size for the elastic gangs of a job, in members; without a number, they grow by themselves.",
+        "Sets the size of the elastic gangs of a job, in members; without a number, they grow by themselves.",
         Body::Json(shape::<NewSize>),
         |asked| {
             let NewSize { size } = asked.body()?;
@@ -238,7 +234,7 @@ pub(crate) const ROUTES: &[Route] = &[
     act(
         "/v1/jobs/{job}/news",
         "reportNews",
-        "What a rank has to report of its gang: a checkpoint, a metric.",
+        "Reports news of a gang from one of its ranks: a checkpoint, a metric.",
         Body::Json(shape::<RankNews>),
         |asked| {
             let RankNews { gang, news } = asked.body()?;
