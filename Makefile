@@ -104,6 +104,7 @@ bench-kube: check-tools ## Schedulers on a real API server with 1,000 and 5,000 
 ui: ## The dashboard, into ui/dist; the next build of phalanx embeds it (needs Node 20 and npm)
 	npm --prefix ui ci --no-audit --no-fund --loglevel=error
 	npm --prefix ui run --silent check
+	npm --prefix ui test --silent >/dev/null
 	npm --prefix ui run --silent build
 	@touch crates/api/src/http/page.rs
 

@@ -40,8 +40,11 @@ export function assert(holds, message) {
   if (!holds) throw new Error(message);
 }
 
+/** How long something may take before it counts as never, in milliseconds: no measure of speed. */
+export const PATIENCE = 60_000;
+
 /** Asks until an answer is true; the error says what was waited for. */
-export async function until(what, ask, ms = 15_000) {
+export async function until(what, ask, ms = PATIENCE) {
   const end = Date.now() + ms;
   for (;;) {
     if (await ask()) return;
