@@ -1,6 +1,7 @@
 //! HTTP: routes become verbs, answers become documents. The dashboard is served beside them.
 
 mod asked;
+mod clients;
 mod document;
 mod guard;
 mod openapi;
@@ -10,7 +11,7 @@ mod reply;
 mod routes;
 mod serve;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use axum::Router;
@@ -41,7 +42,7 @@ const BODY_BYTES_MAX: usize = phalanx_spec::FILE_BYTES_MAX;
 /// A stream begins with its first answer, and after this time without one.
 const AT_ONCE: Duration = Duration::from_millis(200);
 /// Answers on their way to a client that reads slowly.
-const ON_THE_WAY: usize = 256;
+const ON_THE_WAY: usize = 16;
 
 /// Who answers: a world.
 pub trait Backend: Send + Sync + 'static {
@@ -85,9 +86,9 @@ pub fn router(backend: Arc<dyn Backend>, hosts: Vec<String>) -> Router {
         router = router.route(route.path, methods);
     }
     router
-        .route("/v1/openapi.json", get(|| async { json(&openapi()) }))
-        .route("/v1/schemas/job", get(|| async { json(&phalanx_spec::job_schema()) }))
-        .route("/v1/schemas/queues", get(|| async { json(&phalanx_spec::queues_schema()) }))
+        .route("/v1/openapi.json", get(|| async { json(&OPENAPI) }))
+        .route("/v1/schemas/job", get(|| async { json(&JOB_SCHEMA) }))
+        .route("/v1/schemas/queues", get(|| async { json(&QUEUES_SCHEMA) }))
         .route("/v1/{*other}", axum::routing::any(|| async { Problem::not_found("there is no such route") }))
         .method_not_allowed_fallback(|| async {
             let hint = "GET /v1/openapi.json lists the methods of each route";
@@ -98,8 +99,13 @@ pub fn router(backend: Arc<dyn Backend>, hosts: Vec<String>) -> Router {
         .with_state(shared)
 }
 
-fn json(value: &serde_json::Value) -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], value.to_string()).into_response()
+/// Made once: nobody needs a token for them.
+static OPENAPI: LazyLock<String> = LazyLock::new(|| openapi().to_string());
+static JOB_SCHEMA: LazyLock<String> = LazyLock::new(|| phalanx_spec::job_schema().to_string());
+static QUEUES_SCHEMA: LazyLock<String> = LazyLock::new(|| phalanx_spec::queues_schema().to_string());
+
+fn json(text: &'static str) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
 /// One request: who asks, what, and the answer.
@@ -110,11 +116,7 @@ async fn handle(
     query: Result<Query<Vec<(String, String)>>, axum::extract::rejection::QueryRejection>,
     request: Request<Bytes>,
 ) -> Response {
-    let headers = request.headers().clone();
-    match answer(route, &shared, &path, query, request).await {
-        Ok(response) => with_tag(route, &headers, response).await,
-        Err(problem) => problem.into_response(),
-    }
+    answer(route, &shared, &path, query, request).await.unwrap_or_else(|problem| problem.into_response())
 }
 
 async fn answer(
@@ -126,81 +128,100 @@ async fn answer(
 ) -> Result<Response, Box<Problem>> {
     let (parts, body) = request.into_parts();
     let peer = if route.path == "/v1/version" { None } else { Some(shared.peer(&parts.headers).await?) };
-    let place = peer.as_ref().map(|peer| shared.guard.admit(peer)).transpose()?;
+    let is_stream = matches!(route.gives, Gives::Events(_));
+    let place = peer.as_ref().map(|peer| shared.guard.admit(peer, is_stream)).transpose()?;
+    let body_max = if matches!(route.body, routes::Body::Nothing) { 0 } else { BODY_BYTES_MAX };
     let Query(query) = query.map_err(|e| Problem::field("query", e.body_text(), ""))?;
     let asked = Asked {
         path: path.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
         query,
-        body: guard::read(body, BODY_BYTES_MAX).await?,
+        body: guard::read(body, body_max).await?,
         key: header_text(&parts.headers, "idempotency-key")?.map(str::to_owned),
         last_event: header_text(&parts.headers, "last-event-id")?.and_then(|text| text.parse().ok()),
     };
     asked.check(route)?;
     guard::check_type(&parts.headers, &asked, route)?;
-    let verb = (route.ask)(&asked)?;
-    let peer = peer.unwrap_or_else(guard::nobody);
-    if peer.is_reader && !verb.is_read() {
-        let hint = "make one without `--read-only`";
-        return Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", "this token only reads", hint));
-    }
-    let (sender, answers) = tokio::sync::mpsc::channel(ON_THE_WAY);
-    let backend = Arc::clone(&shared.backend);
-    let runtime = tokio::runtime::Handle::current();
-    // On a thread that may wait: the engine is asked, and logs are followed.
-    let working = tokio::task::spawn_blocking(move || {
-        let mut reply = reply::Channel::new(sender, runtime);
-        let said = backend.answer(&peer, verb, &mut reply);
-        drop(place);
-        said
-    });
-    match route.gives {
-        Gives::Json(_) | Gives::Created(_) => one(route, &asked, answers, working).await,
-        Gives::Events(_) => begun(route, asked, answers, working).await,
+    let work =
+        Work { route, asked, peer: peer.unwrap_or_else(guard::nobody), backend: Arc::clone(&shared.backend) };
+    let response = match route.gives {
+        Gives::Json(_) | Gives::Created(_) => {
+            let known = header_text(&parts.headers, "if-none-match")?.map(str::to_owned);
+            one(work, known.filter(|_| route.method == Method::Get)).await?
+        }
+        Gives::Events(_) => begun(work).await?,
+    };
+    // Until all of it is sent: a client that reads slowly takes a place.
+    Ok(response.map(|body| Bytes::new(guard::Held::new(body, place))))
+}
+
+/// A request that was read.
+struct Work {
+    route: &'static Route,
+    asked: Asked,
+    peer: Peer,
+    backend: Arc<dyn Backend>,
+}
+
+impl Work {
+    /// Reads what is asked, and has it answered. May take long, and wait.
+    fn carry_out(&self, reply: &mut dyn Reply) -> Result<(), Box<Problem>> {
+        let verb = (self.route.ask)(&self.asked)?;
+        if self.peer.is_reader && !verb.is_read() {
+            let hint = "make one without `--read-only`";
+            return Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", "this token only reads", hint));
+        }
+        Ok(self.backend.answer(&self.peer, verb, reply)?)
     }
 }
 
 type Answers = tokio::sync::mpsc::Receiver<Answer>;
-type Working = tokio::task::JoinHandle<Result<(), crate::protocol::ErrorView>>;
+type Working = tokio::task::JoinHandle<Result<(), Box<Problem>>>;
 
-/// The one answer to a verb.
-async fn one(
-    route: &Route,
-    asked: &Asked,
-    mut answers: Answers,
-    working: Working,
-) -> Result<Response, Box<Problem>> {
-    let answer = answers.recv().await;
-    drop(answers);
-    working.await.map_err(|_| Problem::unexpected())??;
-    let Document { status, json } = (route.tell)(asked, answer.ok_or_else(Problem::unexpected)?)?;
-    Ok((status, [(header::CONTENT_TYPE, "application/json")], json).into_response())
+/// The one answer to a verb, with its tag. A client that knows the tag has the document, and hears so and nothing more.
+async fn one(work: Work, known: Option<String>) -> Result<Response, Box<Problem>> {
+    // On a thread that may wait: large documents are written there, too.
+    let working = tokio::task::spawn_blocking(move || {
+        let mut first = reply::First::default();
+        work.carry_out(&mut first)?;
+        let document = (work.route.tell)(&work.asked, first.answer.ok_or_else(Problem::unexpected)?)?;
+        let tag = (work.route.method == Method::Get).then(|| tag_of(&document.json));
+        Ok::<_, Box<Problem>>((document, tag))
+    });
+    let (Document { status, json }, tag) = working.await.map_err(|_| Problem::unexpected())??;
+    let is_same = tag.as_ref().is_some_and(|tag| {
+        known.is_some_and(|known| known.split(',').any(|of| of.trim().trim_start_matches("W/") == tag))
+    });
+    let mut response = if is_same {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        (status, [(header::CONTENT_TYPE, "application/json")], json).into_response()
+    };
+    if let Some(tag) = tag.and_then(|tag| HeaderValue::from_str(&tag).ok()) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    Ok(response)
 }
 
 /// A stream, unless the verb is refused before it begins: that is an error with its status.
-async fn begun(
-    route: &'static Route,
-    asked: Asked,
-    mut answers: Answers,
-    working: Working,
-) -> Result<Response, Box<Problem>> {
+async fn begun(work: Work) -> Result<Response, Box<Problem>> {
+    let (sender, mut answers) = tokio::sync::mpsc::channel(ON_THE_WAY);
+    let runtime = tokio::runtime::Handle::current();
+    let work = Arc::new(work);
+    let of_stream = Arc::clone(&work);
+    let working =
+        tokio::task::spawn_blocking(move || work.carry_out(&mut reply::Channel::new(sender, runtime)));
     match tokio::time::timeout(AT_ONCE, answers.recv()).await {
         Ok(None) => {
             working.await.map_err(|_| Problem::unexpected())??;
-            Ok(events(route, asked, None, answers, tokio::spawn(async { Ok(()) })))
+            Ok(events(of_stream, None, answers, tokio::spawn(async { Ok(()) })))
         }
-        Ok(first) => Ok(events(route, asked, first, answers, working)),
-        Err(_) => Ok(events(route, asked, None, answers, working)),
+        Ok(first) => Ok(events(of_stream, first, answers, working)),
+        Err(_) => Ok(events(of_stream, None, answers, working)),
     }
 }
 
 /// Answers as server-sent events, until the verb ends or the client goes.
-fn events(
-    route: &'static Route,
-    asked: Asked,
-    first: Option<Answer>,
-    answers: Answers,
-    working: Working,
-) -> Response {
+fn events(work: Arc<Work>, first: Option<Answer>, answers: Answers, working: Working) -> Response {
     let named = |name: &str, id: Option<u64>, json: Vec<u8>| {
         let event = Event::default().event(name).data(String::from_utf8_lossy(&json));
         id.map_or(event.clone(), |id| event.id(id.to_string()))
@@ -214,14 +235,14 @@ fn events(
             Answer::End => return named("end", None, b"{}".to_vec()),
             _ => ("event", None),
         };
-        match (route.tell)(&asked, answer) {
+        match (work.route.tell)(&work.asked, answer) {
             Ok(Document { json, .. }) => named(name, id, json),
             Err(problem) => problem_event(&problem),
         }
     });
     let last = futures::stream::once(working).filter_map(async |said| match said {
         Ok(Ok(())) => None,
-        Ok(Err(error)) => Some(problem_event(&Box::<Problem>::from(error))),
+        Ok(Err(problem)) => Some(problem_event(&problem)),
         Err(_) => Some(problem_event(&Problem::unexpected())),
     });
     let stream = each.chain(last).map(Ok::<_, std::convert::Infallible>);
@@ -259,29 +280,6 @@ impl Shared {
 fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Box<Problem>> {
     let text = headers.get(name).map(HeaderValue::to_str).transpose();
     text.map_err(|_| Problem::field(name, "the header is no text", ""))
-}
-
-/// Documents of reads have a tag; a client that has the same document hears so and nothing more.
-async fn with_tag(route: &Route, asked: &HeaderMap, response: Response) -> Response {
-    if route.method != Method::Get || !matches!(route.gives, Gives::Json(_)) {
-        return response;
-    }
-    let (mut parts, body) = response.into_parts();
-    let Ok(body) = axum::body::to_bytes(body, usize::MAX).await else {
-        return Problem::unexpected().into_response();
-    };
-    let tag = tag_of(&body);
-    let has_it = asked.get(header::IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
-    let is_same = has_it.is_some_and(|tags| tags.split(',').any(|of| of.trim() == tag));
-    if let Ok(tag) = HeaderValue::from_str(&tag) {
-        parts.headers.insert(header::ETAG, tag);
-    }
-    if is_same {
-        parts.status = StatusCode::NOT_MODIFIED;
-        parts.headers.remove(header::CONTENT_TYPE);
-        return Response::from_parts(parts, Bytes::empty());
-    }
-    Response::from_parts(parts, Bytes::from(body))
 }
 
 fn tag_of(body: &[u8]) -> String {

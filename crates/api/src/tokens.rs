@@ -20,6 +20,9 @@ const PREFIX: &str = "phx_";
 const BYTES: usize = 32;
 /// Valid tokens that one user may have.
 const OF_USER_MAX: usize = 64;
+/// Tokens of pages begin so. Of one user so many are kept, the newest: nobody revokes those of pages that were closed.
+const OF_PAGE: &str = "dashboard-";
+const OF_PAGES_MAX: usize = 16;
 /// The file may be this long: many more tokens than people make.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
@@ -94,6 +97,18 @@ impl Tokens {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether a token can be made so at all.
+    ///
+    /// # Errors
+    /// When the name or the life will not do.
+    pub fn check(ask: &TokenAsk) -> Result<(), TokenError> {
+        check_name(&ask.name)?;
+        if ask.for_ms == 0 || ask.for_ms > TOKEN_MS_MAX {
+            return Err(TokenError::Life);
+        }
+        Ok(())
+    }
+
     /// Makes a token for a user. Its text is given once and never again.
     ///
     /// # Errors
@@ -104,10 +119,7 @@ impl Tokens {
         ask: &TokenAsk,
         now: Timestamp,
     ) -> Result<(String, TokenView), TokenError> {
-        check_name(&ask.name)?;
-        if ask.for_ms == 0 || ask.for_ms > TOKEN_MS_MAX {
-            return Err(TokenError::Life);
-        }
+        Self::check(ask)?;
         let mut random = [0; BYTES];
         SystemRandom::new().fill(&mut random).map_err(|_| TokenError::Random)?;
         let text = format!("{PREFIX}{}", hex(&random));
@@ -122,6 +134,9 @@ impl Tokens {
         let mut kept = self.kept();
         let mut changed = kept.clone();
         changed.retain(|_, token| token.expires_at > now);
+        if ask.name.starts_with(OF_PAGE) {
+            keep_newest_pages(&mut changed, owner.uid);
+        }
         let of_user = || changed.values().filter(|token| token.owner.uid == owner.uid);
         if of_user().any(|token| token.name == ask.name) {
             return Err(TokenError::Taken(ask.name.clone()));
@@ -175,6 +190,21 @@ impl Tokens {
     }
 }
 
+/// Leaves room for one more page of a user.
+fn keep_newest_pages(kept: &mut BTreeMap<String, Kept>, uid: u32) {
+    let of_page = |token: &Kept| token.owner.uid == uid && token.name.starts_with(OF_PAGE);
+    let mut pages: Vec<(Timestamp, String)> = kept
+        .iter()
+        .filter(|(_, token)| of_page(token))
+        .map(|(digest, token)| (token.created_at, digest.clone()))
+        .collect();
+    pages.sort_unstable();
+    let surplus = (pages.len() + 1).saturating_sub(OF_PAGES_MAX);
+    for (_, digest) in pages.into_iter().take(surplus) {
+        kept.remove(&digest);
+    }
+}
+
 fn check_name(name: &str) -> Result<(), TokenError> {
     let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c);
     let is_good = !name.is_empty() && name.len() <= TOKEN_NAME_CHARS_MAX && name.chars().all(is_word);
@@ -188,7 +218,9 @@ fn write(path: &Path, kept: &BTreeMap<String, Kept>) -> io::Result<()> {
     let mut file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&beside)?;
     file.write_all(&serde_json::to_vec_pretty(kept)?)?;
     file.sync_all()?;
-    fs::rename(&beside, path)
+    fs::rename(&beside, path)?;
+    // A token that was revoked is not valid again after a loss of power.
+    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
 }
 
 fn digest_of(text: &str) -> String {
@@ -263,6 +295,11 @@ mod tests {
         assert!(matches!(create("t0", HOUR), Err(TokenError::Taken(_))));
         assert!(matches!(create("more", HOUR), Err(TokenError::Many)));
         tokens.create(&owner(2), &ask("t0", HOUR), now).unwrap();
+        for i in 0..2 * OF_PAGES_MAX {
+            tokens.create(&owner(3), &ask(&format!("dashboard-{i:02}"), HOUR), Timestamp(i as u64)).unwrap();
+        }
+        let pages = tokens.list(Some(3), now);
+        assert_eq!((pages.len(), pages[0].name.as_str()), (OF_PAGES_MAX, "dashboard-16"), "the newest");
         tokens.create(&owner(1), &ask("t0", HOUR), Timestamp(HOUR)).unwrap();
     }
 

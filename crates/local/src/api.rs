@@ -3,22 +3,29 @@
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use phalanx_api::http::{self, Backend, Listening};
 use phalanx_api::protocol::{Answer, ErrorCode, ErrorView, NewTokenView, TokenAsk, Verb};
 use phalanx_api::tokens::{TokenError, Tokens};
 use phalanx_api::{Peer, Reply};
+use phalanx_model::Owner;
 
 use crate::Paths;
 use crate::daemon::{ApiAt, Daemon, UpError};
 use crate::server;
 use crate::threads;
-use crate::verbs::{self, Failure, operator, refuse};
+use crate::user;
+use crate::verbs::{self, Failure, known, operator, refuse};
 
-/// Where it is served if nobody says and the port is free.
-const USUAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7077);
-const ANY_FREE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+/// Where it is served if nobody says and a port is free. As root these are ports that no other user can open: whoever had the
+/// port while no daemon runs would be sent the tokens of those who still ask there.
+/// IANA assigned none of them.
+const OF_ROOT: [RangeInclusive<u16>; 2] = [1002..=1009, 914..=952];
+/// Of a daemon that serves one user. The last is any that is free.
+const OF_USER: [RangeInclusive<u16>; 2] = [7077..=7077, 0..=0];
 
 /// Whether it is served, and who may ask.
 #[derive(Debug)]
@@ -40,13 +47,11 @@ enum State {
 impl Api {
     /// Reads the tokens, and opens the port if it is to be open from the start.
     pub(crate) fn open(paths: &Paths, at: ApiAt) -> Result<Self, UpError> {
-        let tokens = Tokens::open(&paths.tokens()).map_err(|e| UpError::Tokens(paths.tokens(), e))?;
+        let tokens = open_tokens(&paths.tokens()).map_err(|e| UpError::Tokens(paths.tokens(), e))?;
         let state = match at {
             ApiAt::Address(at) => State::Open(http::listen(at).map_err(|e| UpError::Api(at, e))?),
             // Pages that are open find the new daemon where the old one was, if nobody else took the port.
-            ApiAt::WhenAsked => {
-                remembered(paths).and_then(|at| http::listen(at).ok()).map_or(State::Closed, State::Open)
-            }
+            ApiAt::WhenAsked => remembered(paths).and_then(open_again).map_or(State::Closed, State::Open),
             ApiAt::Nowhere => State::Closed,
         };
         Ok(Self { at, tokens, state: Mutex::new(state) })
@@ -60,6 +65,41 @@ impl Api {
 
 fn remembered(paths: &Paths) -> Option<SocketAddr> {
     fs::read_to_string(paths.api()).ok()?.trim().parse().ok()
+}
+
+/// A file that is damaged is set aside: tokens can be made again, and jobs do not wait for that.
+fn open_tokens(path: &Path) -> io::Result<Tokens> {
+    match Tokens::open(path) {
+        Err(e) if e.kind() != io::ErrorKind::PermissionDenied => {
+            let aside = path.with_extension("damaged");
+            tracing::warn!(error = %e, aside = %aside.display(), "no token is valid any more: their file is damaged");
+            fs::rename(path, aside)?;
+            Tokens::open(path)
+        }
+        opened => opened,
+    }
+}
+
+fn open_again(at: SocketAddr) -> Option<Listening> {
+    let opened = http::listen(at);
+    if let Err(error) = &opened {
+        let what = "the API is not served where it was: clients that still ask there send their tokens to somebody else";
+        tracing::warn!(address = %at, %error, "{what}");
+    }
+    opened.ok()
+}
+
+/// The first port of those that this daemon may have.
+fn listen_anywhere(is_root: bool) -> io::Result<Listening> {
+    let ports = if is_root { OF_ROOT } else { OF_USER };
+    let mut opened = Err(io::ErrorKind::AddrInUse.into());
+    for port in ports.into_iter().flatten() {
+        opened = http::listen(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        if opened.is_ok() {
+            break;
+        }
+    }
+    opened
 }
 
 /// Serves the port that is open from the start, if there is one.
@@ -99,7 +139,7 @@ fn address(daemon: &Arc<Daemon>) -> Result<String, Failure> {
             "an operator names a free one: `phalanx up --api 127.0.0.1:PORT`",
         )
     };
-    let listening = http::listen(USUAL).or_else(|_| http::listen(ANY_FREE)).map_err(failed)?;
+    let listening = listen_anywhere(daemon.is_root).map_err(failed)?;
     let url = serve(daemon, listening).map_err(failed)?;
     if let Some(at) = url.strip_prefix("http://") {
         // Without it the next daemon waits until it is asked again.
@@ -112,8 +152,9 @@ fn address(daemon: &Arc<Daemon>) -> Result<String, Failure> {
 /// Serves on a thread of its own until the process ends.
 fn serve(daemon: &Arc<Daemon>, listening: Listening) -> io::Result<String> {
     let url = listening.url();
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.max_blocking_threads(http::ANSWERING).thread_name("api").enable_all().build()?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).max_blocking_threads(http::ANSWERING);
+    let runtime = runtime.thread_name("api").enable_all().build()?;
     let backend = Arc::new(OfDaemon(Arc::clone(daemon)));
     tracing::info!(address = url, "serves the API and the dashboard");
     threads::vital("api", move || {
@@ -130,7 +171,9 @@ struct OfDaemon(Arc<Daemon>);
 impl Backend for OfDaemon {
     fn peer(&self, token: &str) -> Option<Peer> {
         let (owner, is_reader) = self.0.api.tokens.find(token, self.0.clock.now())?;
-        Some(Peer { is_reader, ..server::named(server::peer(owner.uid, owner.gid)) })
+        let peer = server::named(server::peer(owner.uid, owner.gid));
+        // The account that made it, and no other that has its number by now.
+        (peer.is_known && peer.owner.name == owner.name).then_some(Peer { is_reader, ..peer })
     }
 
     fn answer(&self, peer: &Peer, verb: Verb, reply: &mut dyn Reply) -> Result<(), ErrorView> {
@@ -160,8 +203,13 @@ fn only_at_the_socket(verb: &Verb) -> Option<&'static str> {
 
 /// Makes a token for the caller.
 pub(crate) fn new_token(daemon: &Arc<Daemon>, peer: &Peer, ask: &TokenAsk) -> Result<Answer, Failure> {
+    known(peer)?;
+    // The group is that of the account: what a shell has for a while is not in a token for months.
+    let gid = user::primary_group(peer.owner.uid).unwrap_or(peer.owner.gid);
+    let owner = Owner { gid, ..peer.owner.clone() };
+    Tokens::check(ask).map_err(|e| refused(&e))?;
     let address = address(daemon)?;
-    let made = daemon.api.tokens.create(&peer.owner, ask, daemon.clock.now()).map_err(|e| refused(&e))?;
+    let made = daemon.api.tokens.create(&owner, ask, daemon.clock.now()).map_err(|e| refused(&e))?;
     let (text, token) = made;
     Ok(Answer::Token(NewTokenView { token, text, address }))
 }

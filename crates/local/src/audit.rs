@@ -11,7 +11,7 @@ use crate::daemon::Daemon;
 use crate::history::AuditRow;
 use phalanx_api::Peer;
 use phalanx_api::protocol::{
-    AuditView, ClosedBy, HealthFinding, HealthReport, JobRef, NodeView, Verb, hardware,
+    AuditView, ClosedBy, HealthFinding, HealthReport, JobRef, NodeView, TokenAsk, Verb, hardware,
 };
 
 /// Characters of a target or a detail that are kept: job names and commands are the client's.
@@ -79,15 +79,11 @@ impl Act {
             | Verb::Health { .. }
             | Verb::Calendar
             | Verb::Snapshot => None,
-            Verb::NewToken(ask) => {
-                let reads = if ask.read_only { ", read only" } else { "" };
-                other(
-                    "token create",
-                    &format!("token {}", ask.name),
-                    format!("for {}{reads}", span(ask.for_ms)),
-                )
+            Verb::NewToken(ask) => other("token create", &format!("token {}", ask.name), life(ask)),
+            Verb::RevokeToken { name, uid } => {
+                let whose = uid.map_or_else(plain, |uid| format!("of user {uid}"));
+                other("token revoke", &format!("token {name}"), whose)
             }
-            Verb::RevokeToken { name, .. } => other("token revoke", &format!("token {name}"), plain()),
             Verb::Terminal { job } => of_job("attach", job, plain()),
             Verb::Exec { job, ask } => of_job("exec", job, ask.argv.join(" ")),
             Verb::Cancel { job } => of_job("cancel", job, plain()),
@@ -150,6 +146,8 @@ pub(crate) fn record(daemon: &Daemon, peer: &Peer, act: Act, refused: Option<&st
     };
     if let (Some(node), None) = (&node, refused) {
         daemon.closed.change(node, &view);
+        // The change itself is out already, and who made it was not known then.
+        daemon.feed.node(view.at, node, "acted on");
     }
     tracing::info!(
         by = view.user,
@@ -210,6 +208,11 @@ fn updates(update: &JobUpdate) -> String {
     let priority = update.priority.map(|priority| format!("priority {priority}"));
     let queue = update.queue.as_ref().map(|queue| format!("queue {queue}"));
     [limit, priority, queue].into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn life(ask: &TokenAsk) -> String {
+    let reads = if ask.read_only { ", read only" } else { "" };
+    format!("for {}{reads}", span(ask.for_ms))
 }
 
 fn number_or_auto(number: Option<u32>) -> String {

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal};
+use phalanx_api::protocol::{MapView, OverviewView};
 use phalanx_model::{Epoch, Job, JobId, Node};
 use phalanx_shell::{
     Config, Engine, Handle, Header, Journal, JournalError, Pump, Recovered, VERSION, recover, retain,
@@ -90,8 +91,7 @@ pub(crate) struct Daemon {
     pub(crate) recorder: Recorder,
     pub(crate) metrics: MetricNames,
     pub(crate) account: Accounting,
-    /// Why jobs wait, for all who list them at a time.
-    pub(crate) reasons: SingleFlight<Reasons>,
+    pub(crate) shared: SharedLooks,
     pub(crate) limits: Limits,
     pub(crate) pending: Arc<PendingBytes>,
     pub(crate) unknown: UnknownUse,
@@ -108,6 +108,15 @@ pub(crate) struct Daemon {
     pub(crate) api: Api,
     pub(crate) is_root: bool,
     next_job: AtomicU64,
+}
+
+/// What many ask for at the same time, and is looked up once for all of them.
+#[derive(Default)]
+pub(crate) struct SharedLooks {
+    /// Why jobs wait.
+    pub(crate) reasons: SingleFlight<Reasons>,
+    pub(crate) overviews: SingleFlight<OverviewView>,
+    pub(crate) maps: SingleFlight<MapView>,
 }
 
 impl Daemon {
@@ -251,7 +260,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         recorder,
         metrics: MetricNames::default(),
         account,
-        reasons: SingleFlight::default(),
+        shared: SharedLooks::default(),
         limits,
         pending,
         unknown,

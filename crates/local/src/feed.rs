@@ -69,7 +69,24 @@ impl Feed {
         if seen.queues {
             newest.push(view(ChangeKind::Queues, "configured"));
         }
+        if seen.calendar {
+            newest.push(view(ChangeKind::Calendar, "changed"));
+        }
         drop(newest);
+        self.0.came.notify_all();
+    }
+
+    /// Something is known of a node that is in no fact.
+    pub(crate) fn node(&self, at: Timestamp, node: &NodeName, what: &str) {
+        let change = ChangeView {
+            id: 0,
+            at,
+            kind: ChangeKind::Node,
+            job: None,
+            node: Some(node.clone()),
+            what: what.to_owned(),
+        };
+        self.newest().push(change);
         self.0.came.notify_all();
     }
 
@@ -113,11 +130,12 @@ struct Seen {
     known: BTreeSet<JobId>,
     nodes: Vec<(NodeName, &'static str)>,
     queues: bool,
+    calendar: bool,
 }
 
 impl Seen {
     fn is_nothing(&self) -> bool {
-        self.jobs.is_empty() && self.nodes.is_empty() && !self.queues
+        self.jobs.is_empty() && self.nodes.is_empty() && !self.queues && !self.calendar
     }
 
     fn job(&mut self, job: JobId, what: &'static str) {
@@ -153,6 +171,14 @@ impl Seen {
                 self.node(node, "measured");
             }
             Input::HealthGraded { health } => self.node(&health.node, "graded"),
+            Input::JobRequeued { job, .. } => self.job(*job, "requeued"),
+            Input::ServiceObserved { service } => self.job(service.job, "updated"),
+            Input::SessionObserved { session } => self.job(session.job, "used"),
+            Input::SpotNoticed { notice } => {
+                self.node(&notice.node, "noticed");
+                self.calendar = true;
+            }
+            Input::CalendarObserved { .. } => self.calendar = true,
             Input::SettingsConfigured { .. } | Input::QueueObserved { .. } | Input::QueueRemoved { .. } => {
                 self.queues = true;
             }

@@ -41,6 +41,11 @@ fn look_up(&(uid, gid): &(u32, u32)) -> Result<Account, String> {
     Ok(Account { name: user.name, home: user.dir.display().to_string(), groups })
 }
 
+/// The group of an account in the name service. Waits for it.
+pub(crate) fn primary_group(uid: u32) -> Option<u32> {
+    Some(User::from_uid(Uid::from_raw(uid)).ok()??.gid.as_raw())
+}
+
 fn group_name(gid: &u32) -> Result<Option<String>, String> {
     let group = Group::from_gid(Gid::from_raw(*gid)).map_err(|e| e.to_string())?;
     Ok(group.map(|group| group.name))

@@ -7,6 +7,7 @@ mod calendar;
 mod defrag;
 mod file;
 mod health;
+mod list;
 mod nodes;
 mod overview;
 mod queues;
@@ -35,18 +36,16 @@ use crate::spot;
 use crate::unfit::unfit;
 use crate::views;
 use phalanx_api::protocol::{
-    Answer, ErrorCode, ErrorView, EventView, JobFilter, JobRef, JobView, LogAsk, UserView, Verb, WhyView,
+    Answer, ErrorCode, ErrorView, EventView, JobRef, JobView, LogAsk, UserView, Verb, WhyView,
 };
 use phalanx_api::{Peer, Reply};
 
-/// Jobs of a list that are looked at in one go: the thread that is asked decides in between.
-const LIST_PART: usize = 200;
-/// Jobs in one list.
-const LIST_MAX: u32 = 10_000;
 /// One secret's value.
 const SECRET_BYTES_MAX: usize = 1 << 20;
 /// A job as JSON: it stands in the journal, and in memory while it lives.
 const JOB_BYTES_MAX: u64 = 1 << 20;
+/// A key of a submission.
+const KEY_BYTES_MAX: usize = 256;
 /// Ranks of one job: each is a process with a shim.
 const RANKS_MAX: u32 = 1_024;
 /// How often a followed job is looked at.
@@ -118,9 +117,7 @@ fn carry_out(daemon: &Arc<Daemon>, peer: &Peer, verb: Verb, reply: &mut dyn Repl
         Verb::SubmitFile { text, key, dry_run } => file::submit(daemon, peer, &text, key, dry_run)?,
         Verb::Submit { job, secrets } => submit(daemon, peer, *job, &secrets)?,
         Verb::DryRun { job } => dry_run(daemon, peer, *job)?,
-        Verb::List { finished, filter, limit } => {
-            Answer::Jobs(list(daemon, finished, &filter, limit.min(LIST_MAX))?)
-        }
+        Verb::List { finished, filter, limit } => Answer::Jobs(list::list(daemon, finished, &filter, limit)?),
         Verb::Get { job } => Answer::Job(Box::new(get(daemon, peer, &job)?)),
         Verb::Why { job } => why(daemon, peer, &job)?,
         Verb::Logs { job, ask } => return stream_logs(daemon, peer, &job, &ask, reply),
@@ -188,7 +185,7 @@ pub(crate) fn operator(peer: &Peer) -> Result<(), Failure> {
 }
 
 /// What a job may do, and with which groups it runs, depends on who its owner is.
-fn known(peer: &Peer) -> Result<(), Failure> {
+pub(crate) fn known(peer: &Peer) -> Result<(), Failure> {
     if peer.is_known {
         return Ok(());
     }
@@ -301,6 +298,10 @@ fn check_job(job: &Job) -> Result<(), Failure> {
         let message = format!("the job takes {bytes} bytes, at most {JOB_BYTES_MAX} are taken");
         return Err(refuse(ErrorCode::BadRequest, message, "put large values into files"));
     }
+    if job.key.as_ref().is_some_and(|key| key.is_empty() || key.len() > KEY_BYTES_MAX) {
+        let message = format!("the key is empty, or has more than {KEY_BYTES_MAX} bytes");
+        return Err(refuse(ErrorCode::BadRequest, message, "give a shorter key, or none"));
+    }
     let name = job.name.as_str();
     if name.starts_with('-') || !matches!(JobRef::parse(name), JobRef::Name(_)) {
         let message = format!("a job cannot be named {name:?}: it would be read as a number or a flag");
@@ -347,30 +348,6 @@ fn check_secrets(job: &Job, secrets: &BTreeMap<String, String>) -> Result<(), Fa
         }
         None => Ok(()),
     }
-}
-
-fn list(daemon: &Daemon, finished: bool, filter: &JobFilter, limit: u32) -> Result<Vec<JobView>, Failure> {
-    let of_books = filter.clone();
-    let ids = daemon.engine.look(move |e| views::newest(e, limit as usize, finished, &of_books))?;
-    // A short list searches for its own jobs alone.
-    let is_short = ids.len() <= LIST_PART;
-    let reasons =
-        if is_short { Arc::default() } else { daemon.reasons.get(|| daemon.engine.look(views::reasons))? };
-    let mut jobs = Vec::with_capacity(ids.len());
-    for part in ids.chunks(LIST_PART) {
-        let (map, ids, reasons) = (daemon.map.clone(), part.to_vec(), Arc::clone(&reasons));
-        jobs.extend(daemon.engine.look(move |e| views::jobs(e, &map, &ids, &reasons))?);
-    }
-    daemon.usage.say(&mut jobs);
-    daemon.progress.say(&mut jobs);
-    if finished {
-        let known: std::collections::BTreeSet<JobId> = jobs.iter().map(|j| j.id).collect();
-        let older = daemon.recorder.finished(filter, limit).map_err(unreadable)?;
-        jobs.extend(older.into_iter().filter(|j| !known.contains(&j.id)));
-        jobs.sort_by_key(|j| j.id);
-    }
-    let surplus = jobs.len().saturating_sub(limit as usize);
-    Ok(jobs.split_off(surplus))
 }
 
 fn unreadable(why: impl std::fmt::Display) -> Failure {

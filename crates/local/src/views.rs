@@ -393,44 +393,60 @@ pub(crate) fn unkept_spares(engine: &Engine) -> Option<String> {
 }
 
 pub(crate) fn nodes(engine: &Engine, unknown: &UnknownUse) -> Vec<NodeView> {
-    let held = held(engine);
-    let slow: BTreeMap<&NodeName, &Bandwidth> = engine.bandwidths().filter_map(of_node).collect();
+    let (mut held, slow) = (held(engine), slow(engine));
+    let view = |node: &Node| {
+        let of_jobs = held.remove(&node.name).unwrap_or_default();
+        NodeView {
+            bandwidth: slow.get(&node.name).map(|of| (*of).clone()),
+            ..node_view(engine, unknown, node, of_jobs)
+        }
+    };
+    engine.nodes().map(view).collect()
+}
+
+/// One of them.
+pub(crate) fn node(engine: &Engine, unknown: &UnknownUse, name: &NodeName) -> Option<NodeView> {
+    let of_jobs = held(engine).remove(name).unwrap_or_default();
+    let bandwidth = slow(engine).get(name).map(|of| (*of).clone());
+    Some(NodeView { bandwidth, ..node_view(engine, unknown, engine.node(name)?, of_jobs) })
+}
+
+/// The nodes whose network was measured and is not nominal.
+fn slow(engine: &Engine) -> BTreeMap<&NodeName, &Bandwidth> {
     engine
-        .nodes()
-        .map(|node| {
-            let machine = &node.machine;
-            let free = engine.free(&node.name).unwrap_or_default();
-            NodeView {
-                name: node.name.clone(),
-                path: node.path.iter().map(ToString::to_string).collect(),
-                origin: machine.origin,
-                admin: node.admin,
-                address: node.address.clone(),
-                model: models(node),
-                devices: machine.device_count(),
-                free: free.devices,
-                foreign: node.foreign,
-                unknown: unknown.held(&node.name).and(node.foreign),
-                cpu_milli: machine.cpu_milli,
-                cpu_free_milli: free.cpu_milli,
-                memory_bytes: machine.memory_bytes,
-                memory_free_bytes: free.memory_bytes,
-                held: held.get(&node.name).cloned().unwrap_or_default(),
-                spot: node.spot,
-                is_spare: node.spare != Spare::No,
-                health: node.health.clone(),
-                bandwidth: slow.get(&node.name).map(|of| (*of).clone()),
-                closed_by: None,
-            }
+        .bandwidths()
+        .filter_map(|of| match &of.uplink {
+            Uplink::Node(node) => Some((node, of)),
+            Uplink::Domain(_) => None,
         })
         .collect()
 }
 
-/// A bandwidth with its node, if it is of a node.
-fn of_node(bandwidth: &Bandwidth) -> Option<(&NodeName, &Bandwidth)> {
-    match &bandwidth.uplink {
-        Uplink::Node(node) => Some((node, bandwidth)),
-        Uplink::Domain(_) => None,
+/// Without its bandwidth.
+fn node_view(engine: &Engine, unknown: &UnknownUse, node: &Node, held: Vec<HeldView>) -> NodeView {
+    let machine = &node.machine;
+    let free = engine.free(&node.name).unwrap_or_default();
+    NodeView {
+        name: node.name.clone(),
+        path: node.path.iter().map(ToString::to_string).collect(),
+        origin: machine.origin,
+        admin: node.admin,
+        address: node.address.clone(),
+        model: models(node),
+        devices: machine.device_count(),
+        free: free.devices,
+        foreign: node.foreign,
+        unknown: unknown.held(&node.name).and(node.foreign),
+        cpu_milli: machine.cpu_milli,
+        cpu_free_milli: free.cpu_milli,
+        memory_bytes: machine.memory_bytes,
+        memory_free_bytes: free.memory_bytes,
+        held,
+        spot: node.spot,
+        is_spare: node.spare != Spare::No,
+        health: node.health.clone(),
+        bandwidth: None,
+        closed_by: None,
     }
 }
 

@@ -89,7 +89,6 @@ impl World for LocalWorld {
 
     fn changed(&mut self, now: Timestamp, facts: &[Input], changes: &[Change], engine: &Engine) {
         self.account.stepped(now, facts, changes, engine);
-        self.feed.stepped(now, facts, changes);
         // A job of many gangs changes in many ways in one step, and is written down once.
         let mut touched: BTreeSet<JobId> = BTreeSet::new();
         let mut gangs: BTreeSet<GangId> = BTreeSet::new();
@@ -130,6 +129,8 @@ impl World for LocalWorld {
             let job = engine.job(view.id);
             self.recorder.job(view, job);
         }
+        // Whoever hears of a change finds its events.
+        self.feed.stepped(now, facts, changes);
     }
 
     fn stepped(&mut self, took: Duration, _: usize, _: usize) {

@@ -1,6 +1,7 @@
 //! HTTP for people and their monitoring: a bounded server, and `/metrics` in the OpenMetrics text format.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
+use tokio_io_timeout::TimeoutStream;
 
 /// How much clients may take of a server.
 #[derive(Clone, Copy, Debug)]
@@ -22,13 +24,19 @@ pub struct Limits {
     pub connections: usize,
     /// How long a client may take for the head of a request, and may be idle between two.
     pub head: Duration,
+    /// How long a client may take nothing of an answer.
+    pub write: Duration,
     /// How long a connection may last: a client that reads slowly holds its place no longer. `None` where answers are streams.
     pub connection: Option<Duration>,
 }
 
 /// For `/metrics` and the like: short questions of a few programs.
-pub const METRICS: Limits =
-    Limits { connections: 64, head: Duration::from_secs(5), connection: Some(Duration::from_secs(60)) };
+pub const METRICS: Limits = Limits {
+    connections: 64,
+    head: Duration::from_secs(5),
+    write: Duration::from_secs(10),
+    connection: Some(Duration::from_secs(60)),
+};
 /// How long the server waits if the process has no descriptors left.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -37,24 +45,40 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// # Errors
 /// Never while the listener lives; failures to accept are tried again.
 pub async fn serve(listener: TcpListener, routes: Router, limits: Limits) -> io::Result<()> {
+    serve_if(listener, routes, limits, |_| Some(())).await
+}
+
+/// The same for clients that are let in; what lets a client in is kept as long as its connection.
+///
+/// # Errors
+/// As [`serve`].
+pub async fn serve_if<P: Send + 'static>(
+    listener: TcpListener,
+    routes: Router,
+    limits: Limits,
+    let_in: impl Fn(SocketAddr) -> Option<P>,
+) -> io::Result<()> {
     let places = Arc::new(Semaphore::new(limits.connections));
     loop {
         let place = Arc::clone(&places).acquire_owned().await.map_err(io::Error::other)?;
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, client)) = listener.accept().await else {
             sleep(PAUSE).await;
             continue;
         };
+        let Some(guest) = let_in(client) else { continue };
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(Some(limits.write));
         let service = TowerToHyperService::new(routes.clone());
         tokio::spawn(async move {
             let mut server = Builder::new();
             server.timer(TokioTimer::new()).header_read_timeout(limits.head);
-            let serving = server.serve_connection(TokioIo::new(stream), service);
+            let serving = server.serve_connection(TokioIo::new(Box::pin(stream)), service);
             // A client that breaks off is its own affair.
             let _ = match limits.connection {
                 Some(most) => timeout(most, serving).await.map_or(Ok(()), |served| served),
                 None => serving.await,
             };
-            drop(place);
+            drop((place, guest));
         });
     }
 }

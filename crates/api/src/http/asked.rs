@@ -114,18 +114,28 @@ impl Asked {
         Ok(self.number("after")?.map(JobId))
     }
 
-    /// The body as a document; nothing stands for an empty one.
+    /// The body as a document; nothing stands for an empty one. A field that it does not have is an error, for what it was to
+    /// say is not done.
     pub(crate) fn body<T: DeserializeOwned>(&self) -> Result<T, Box<Problem>> {
+        const HINT: &str = "GET /v1/openapi.json has the schema of the body";
         let body: &[u8] = if self.body.is_empty() { b"{}" } else { &self.body };
         let mut reader = serde_json::Deserializer::from_slice(body);
-        let read = serde_path_to_error::deserialize(&mut reader);
+        let (mut unknown, mut track) = (None, serde_path_to_error::Track::new());
+        let mut ignored = |path: serde_ignored::Path<'_>| {
+            unknown.get_or_insert_with(|| path.to_string());
+        };
+        let tracked = serde_path_to_error::Deserializer::new(&mut reader, &mut track);
+        let read = T::deserialize(serde_ignored::Deserializer::new(tracked, &mut ignored));
         let value = read.map_err(|e| {
-            let path = e.path().to_string();
+            let path = track.path().to_string();
             let field = if path == "." { "body".to_owned() } else { path };
-            Problem::field(&field, e.inner().to_string(), "GET /v1/openapi.json has the schema of the body")
+            Problem::field(&field, e.to_string(), HINT)
         })?;
         reader.end().map_err(|e| Problem::field("body", e.to_string(), "send one JSON document"))?;
-        Ok(value)
+        match unknown {
+            Some(field) => Err(Problem::field(&field, "no such field", HINT)),
+            None => Ok(value),
+        }
     }
 
     /// The body as text.

@@ -1,15 +1,18 @@
 //! What every request has to pass: where it says that it goes, where it comes from, how many there are, how long it is.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use futures::StreamExt as _;
+use hyper::body::{Frame, SizeHint};
 use phalanx_model::Owner;
 use tokio::time::timeout;
 
@@ -21,6 +24,9 @@ use crate::Peer;
 
 /// Requests of one user that are answered at once; streams are among them.
 const AT_ONCE: usize = 32;
+/// Streams of one user, and of all: each holds a thread. Operators are not counted among all.
+const STREAMS_OF_USER: usize = 24;
+const STREAMS: usize = 128;
 /// Requests that one user may send in a burst, and in each second after it.
 const BURST: f64 = 400.0;
 const PER_SECOND: f64 = 100.0;
@@ -52,6 +58,8 @@ pub(crate) struct Guard {
 #[derive(Clone, Copy, Debug)]
 struct Use {
     at_once: usize,
+    streams: usize,
+    is_operator: bool,
     /// Requests that may come now.
     left: f64,
     counted_at: Instant,
@@ -61,6 +69,7 @@ struct Use {
 pub(crate) struct Place {
     users: Arc<Mutex<BTreeMap<u32, Use>>>,
     uid: u32,
+    is_stream: bool,
 }
 
 fn held(users: &Mutex<BTreeMap<u32, Use>>) -> MutexGuard<'_, BTreeMap<u32, Use>> {
@@ -73,12 +82,15 @@ impl Guard {
     }
 
     /// A place for one more request of a user.
-    pub(crate) fn admit(&self, peer: &Peer) -> Result<Place, Box<Problem>> {
+    pub(crate) fn admit(&self, peer: &Peer, is_stream: bool) -> Result<Place, Box<Problem>> {
         let (uid, now) = (peer.owner.uid, Instant::now());
         let mut users = held(&self.users);
         // Who has asked nothing for a while is as good as new.
         users.retain(|_, of| of.at_once > 0 || of.left_at(now) < BURST);
-        let of = users.entry(uid).or_insert(Use { at_once: 0, left: BURST, counted_at: now });
+        let streams: usize = users.values().filter(|of| !of.is_operator).map(|of| of.streams).sum();
+        let anew =
+            Use { at_once: 0, streams: 0, is_operator: peer.is_operator, left: BURST, counted_at: now };
+        let of = users.entry(uid).or_insert(anew);
         (of.left, of.counted_at) = (of.left_at(now), now);
         let too_many = |detail: String| {
             let status = StatusCode::TOO_MANY_REQUESTS;
@@ -87,12 +99,19 @@ impl Guard {
         if of.at_once >= AT_ONCE {
             return too_many(format!("{AT_ONCE} requests of this user are answered already"));
         }
+        if is_stream && of.streams >= STREAMS_OF_USER {
+            return too_many(format!("this user has {STREAMS_OF_USER} streams already"));
+        }
+        if is_stream && streams >= STREAMS && !peer.is_operator {
+            return too_many(format!("{STREAMS} streams are open already"));
+        }
         if of.left < 1.0 {
             return too_many(format!("this user sends more than {PER_SECOND} requests a second"));
         }
         of.left -= 1.0;
         of.at_once += 1;
-        Ok(Place { users: Arc::clone(&self.users), uid })
+        of.streams += usize::from(is_stream);
+        Ok(Place { users: Arc::clone(&self.users), uid, is_stream })
     }
 
     /// Whether a name is one of ours: a page of another site whose name was made to lead here is not.
@@ -112,7 +131,40 @@ impl Drop for Place {
     fn drop(&mut self) {
         if let Some(of) = held(&self.users).get_mut(&self.uid) {
             of.at_once = of.at_once.saturating_sub(1);
+            of.streams = of.streams.saturating_sub(usize::from(self.is_stream));
         }
+    }
+}
+
+/// A body, and the place that it takes until it is sent.
+pub(crate) struct Held {
+    body: Body,
+    _place: Option<Place>,
+}
+
+impl Held {
+    pub(crate) const fn new(body: Body, place: Option<Place>) -> Self {
+        Self { body, _place: place }
+    }
+}
+
+impl HttpBody for Held {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -163,6 +215,9 @@ pub(crate) async fn read(body: Body, most: usize) -> Result<Vec<u8>, Box<Problem
         let mut all = Vec::new();
         while let Some(chunk) = stream.next().await {
             let chunk: Bytes = chunk.map_err(|_| Problem::field("body", "broke off", "send it again"))?;
+            if most == 0 && !chunk.is_empty() {
+                return Err(Problem::field("body", "this route takes none", "send the request without one"));
+            }
             if all.len() + chunk.len() > most {
                 let detail = format!("the body has more than {most} bytes");
                 let status = StatusCode::PAYLOAD_TOO_LARGE;
@@ -178,7 +233,7 @@ pub(crate) async fn read(body: Body, most: usize) -> Result<Vec<u8>, Box<Problem
     })
 }
 
-/// A document comes as JSON, which no form of another site can send; a file as JSON, YAML or text.
+/// A document comes as JSON, which no form of another site can send; a file as JSON or YAML.
 pub(crate) fn check_type(headers: &HeaderMap, asked: &Asked, route: &Route) -> Result<(), Box<Problem>> {
     if asked.body.is_empty() {
         return Ok(());
@@ -188,7 +243,7 @@ pub(crate) fn check_type(headers: &HeaderMap, asked: &Asked, route: &Route) -> R
     let taken: &[&str] = match (&route.body, is_file(&route.body)) {
         (_, Some(_)) => &["application/json", "application/yaml", "text/yaml", "application/x-yaml"],
         (routes::Body::Json(_), _) => &["application/json"],
-        _ => return Err(Problem::field("body", "this route takes none", "send the request without one")),
+        (routes::Body::Nothing | routes::Body::File(_), None) => return Ok(()),
     };
     if taken.contains(&said) {
         return Ok(());

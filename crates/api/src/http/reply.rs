@@ -13,6 +13,27 @@ use crate::protocol::Answer;
 /// How long a client may take to take an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The first answer alone: a verb with one answer gives no more.
+#[derive(Default)]
+pub(crate) struct First {
+    pub(crate) answer: Option<Answer>,
+}
+
+impl Reply for First {
+    fn send(&mut self, answer: &Answer) -> io::Result<()> {
+        self.answer.get_or_insert_with(|| answer.clone());
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn is_gone(&self) -> bool {
+        false
+    }
+}
+
 pub(crate) struct Channel {
     answers: Sender<Answer>,
     runtime: Handle,

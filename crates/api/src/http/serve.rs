@@ -7,14 +7,20 @@ use std::time::Duration;
 
 use phalanx_shell::http::{self, Limits};
 
+use super::clients::Clients;
 use super::{Backend, router};
 
-/// Connections at a time: streams of many people among them.
-const CONNECTIONS: usize = 512;
+/// Browsers leave it out.
+const HTTP_PORT: u16 = 80;
+
+/// Connections at a time: streams of many people among them. A user has a part of them.
+const CONNECTIONS: usize = 1_024;
 /// Threads on which requests are answered: each stream holds one.
 pub const ANSWERING: usize = 256;
 /// How long a client may take for the head of a request, and may be idle between two.
 const HEAD: Duration = Duration::from_secs(30);
+/// How long a client may take nothing of an answer.
+const WRITE: Duration = Duration::from_secs(30);
 
 /// A port that is open.
 #[derive(Debug)]
@@ -53,13 +59,13 @@ pub fn listen(at: SocketAddr) -> io::Result<Listening> {
 /// When the runtime cannot take the listener.
 pub async fn serve(listening: Listening, backend: Arc<dyn Backend>) -> io::Result<()> {
     let Listening { listener, at } = listening;
-    let port = at.port();
-    let hosts = vec![
-        at.to_string(),
-        format!("localhost:{port}"),
-        format!("127.0.0.1:{port}"),
-        format!("[::1]:{port}"),
-    ];
-    let limits = Limits { connections: CONNECTIONS, head: HEAD, connection: None };
-    http::serve(tokio::net::TcpListener::from_std(listener)?, router(backend, hosts), limits).await
+    // By its number alone: a name may lead to another address, where another process listens.
+    let mut hosts = vec![at.to_string()];
+    if at.port() == HTTP_PORT {
+        hosts.push(at.ip().to_string());
+    }
+    let limits = Limits { connections: CONNECTIONS, head: HEAD, write: WRITE, connection: None };
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let clients = Clients::default();
+    http::serve_if(listener, router(backend, hosts), limits, move |client| clients.let_in(client)).await
 }

@@ -203,7 +203,7 @@ async fn a_token_that_reads_changes_nothing() {
 #[tokio::test]
 async fn pages_of_other_sites_get_nothing() {
     let world = Arc::new(World::default());
-    for host in ["evil.example", "127.0.0.1:1", "127.0.0.1.evil.example:7077", ""] {
+    for host in ["evil.example", "127.0.0.1:1", "127.0.0.1.evil.example:7077", "localhost:7077", ""] {
         let refused = ask_with(&world, "GET", "/v1/jobs", &[ANN, ("host", host)], Bytes::empty()).await;
         assert_eq!(refused.status, StatusCode::MISDIRECTED_REQUEST, "{host}");
     }
@@ -251,9 +251,20 @@ async fn errors_name_the_part_that_is_wrong() {
         assert_eq!(problem["errors"][0]["field"], field, "{path}: {problem}");
         assert_eq!(refused.headers[header::CONTENT_TYPE], "application/problem+json");
     }
-    let body = r#"{"reson":"fan"}"#;
-    let refused = ask_with(&world, "POST", "/v1/nodes/n1/cordon", &[ANN, JSON], body).await;
-    assert_eq!(refused.json()["errors"][0]["field"], "reson");
+    for (method, path, body, field) in [
+        ("POST", "/v1/nodes/n1/cordon", r#"{"reson":"fan"}"#, "reson"),
+        ("PATCH", "/v1/jobs/1", r#"{"priorty":5}"#, "priorty"),
+        ("PATCH", "/v1/jobs/1", r#"{"priority":"high"}"#, "priority"),
+        (
+            "POST",
+            "/v1/calendar",
+            r#"{"nodes":["n"],"begins_at":1,"ends_at":2,"held_for":null,"held":"q"}"#,
+            "held",
+        ),
+    ] {
+        let refused = ask_with(&world, method, path, &[ANN, JSON], body).await;
+        assert_eq!(refused.json()["errors"][0]["field"], field, "{path}: {}", refused.text);
+    }
     let refused = ask_with(&world, "POST", "/v1/jobs", &[ANN, JSON], r#"{"wrong":1}"#).await;
     assert_eq!(refused.json()["errors"][0]["field"], "resources.wrong");
     let refused = ask_with(&world, "POST", "/v1/jobs/1/hold", &[ANN, JSON], "{}").await;
@@ -335,13 +346,20 @@ async fn one_user_cannot_take_all_places() {
         is_known: true,
         is_reader: false,
     };
-    let ann: Vec<_> = std::iter::from_fn(|| guard.admit(&peer(1)).ok()).collect();
+    let ann: Vec<_> = std::iter::from_fn(|| guard.admit(&peer(1), false).ok()).collect();
     assert_eq!(ann.len(), 32);
-    assert!(guard.admit(&peer(2)).is_ok());
-    let refused = guard.admit(&peer(1)).err().unwrap();
+    assert!(guard.admit(&peer(2), false).is_ok());
+    let refused = guard.admit(&peer(1), false).err().unwrap();
     assert_eq!(refused.status, 429);
     drop(ann);
-    let burst = std::iter::from_fn(|| guard.admit(&peer(1)).ok().map(drop)).take(1_000).count();
+    let streams: Vec<_> = std::iter::from_fn(|| guard.admit(&peer(3), true).ok()).collect();
+    assert!(streams.len() < 32 && guard.admit(&peer(3), false).is_ok(), "streams leave room for requests");
+    let all: Vec<_> = (100..340).filter_map(|at| guard.admit(&peer(at / 8), true).ok()).collect();
+    assert_eq!(all.len() + streams.len(), 128, "of all users");
+    let operator = Peer { is_operator: true, ..peer(0) };
+    assert!(guard.admit(&operator, true).is_ok());
+    drop((all, streams));
+    let burst = std::iter::from_fn(|| guard.admit(&peer(1), false).ok().map(drop)).take(1_000).count();
     assert!((300..500).contains(&burst), "{burst} at once after a rest");
 }
 

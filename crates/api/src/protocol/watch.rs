@@ -25,4 +25,6 @@ pub enum ChangeKind {
     Job,
     Node,
     Queues,
+    /// Windows, blocks, drains by a time, nodes that are taken back.
+    Calendar,
 }

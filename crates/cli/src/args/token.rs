@@ -10,9 +10,6 @@ use phalanx_spec::quantity::parse_duration_ns;
 pub(crate) struct Dashboard {
     #[command(flatten)]
     pub(crate) life: Life,
-    /// Open it in the browser of this desktop, too.
-    #[arg(long)]
-    pub(crate) open: bool,
 }
 
 /// What a token may do, and for how long.

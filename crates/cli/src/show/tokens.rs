@@ -40,7 +40,9 @@ pub(crate) fn created(page: &Page, made: &NewTokenView) -> String {
     let mut text = format!("{}\n\n", made.text);
     field(&mut text, page, "name", &clean(&made.token.name));
     field(&mut text, page, "valid until", &page.date(made.token.expires_at));
-    let try_it = format!("curl -H \"Authorization: Bearer $TOKEN\" {}/v1/jobs", made.address);
+    // Arguments of processes are everybody's to read; standard input is not.
+    let try_it =
+        format!(r#"echo "header = \"Authorization: Bearer $TOKEN\"" | curl -K - {}/v1/jobs"#, made.address);
     field(&mut text, page, "try it", &try_it);
     text += &format!("\n{}\n", "It is not shown again.".dimmed());
     text

@@ -1,6 +1,6 @@
 //! `dashboard` and `token`: how browsers and programs come to ask.
 
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use phalanx_api::protocol::{Answer, NewTokenView, TokenAsk, Verb as Ask};
@@ -16,7 +16,7 @@ const OF_PAGE: &str = "dashboard";
 
 pub(super) fn dashboard(session: &Session, asked: &Dashboard) -> Result<ExitCode, Failure> {
     let made = create(session, format!("{OF_PAGE}-{}", output::now().0), &asked.life)?;
-    // Behind the `#` it is never sent to a server, and stands in no log.
+    // Behind the `#` it is never sent to a server. No browser is started with it: arguments of processes are everybody's.
     let url = format!("{}/#token={}", made.address, made.text);
     let body = serde_json::json!({ "url": url, "expires_at": made.token.expires_at });
     session.out.show(
@@ -25,12 +25,6 @@ pub(super) fn dashboard(session: &Session, asked: &Dashboard) -> Result<ExitCode
         |page| show::tokens::dashboard(page, &made, &url),
         || vec![url.clone()],
     )?;
-    if asked.open {
-        let opened = Command::new("xdg-open").arg(&url).stdout(Stdio::null()).stderr(Stdio::null()).status();
-        if !opened.is_ok_and(|status| status.success()) {
-            session.out.note("no browser could be started; open the address in one");
-        }
-    }
     Ok(ExitCode::SUCCESS)
 }
 

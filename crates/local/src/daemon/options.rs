@@ -106,7 +106,7 @@ pub enum UpError {
     Metrics(SocketAddr, io::Error),
     #[error("the API cannot be served on {0}: {1}")]
     Api(SocketAddr, io::Error),
-    #[error("the tokens in {} cannot be read: {}; remove the file if they are lost anyway", .0.display(), .1)]
+    #[error("the tokens in {} cannot be read: {}", .0.display(), .1)]
     Tokens(PathBuf, io::Error),
     #[error("jobs of GPUs cannot be written for DCGM's exporter to {}: {}", .0.display(), .1)]
     JobMapping(PathBuf, io::Error),

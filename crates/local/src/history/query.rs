@@ -69,7 +69,9 @@ impl Filter {
             // The plus keeps SQLite from preferring this index to the order.
             sql += " AND +finished_at IS NOT NULL";
         }
-        sql += " ORDER BY submitted_at DESC, id DESC LIMIT ?";
+        // The next page begins where this one ends.
+        let by = if self.below.is_some() { "id DESC" } else { "submitted_at DESC, id DESC" };
+        sql = format!("{sql} ORDER BY {by} LIMIT ?");
         values.push(Value::Integer(self.limit.min(ROWS_MAX).into()));
         (sql, values)
     }

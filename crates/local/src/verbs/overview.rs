@@ -11,7 +11,12 @@ use crate::views;
 use phalanx_api::protocol::ErrorCode;
 
 pub(super) fn overview(daemon: &Arc<Daemon>) -> Result<Answer, Failure> {
-    let reasons = daemon.reasons.get(|| daemon.engine.look(views::reasons))?;
+    let view = daemon.shared.overviews.get(|| look(daemon))?;
+    Ok(Answer::Overview(Box::new((*view).clone())))
+}
+
+fn look(daemon: &Arc<Daemon>) -> Result<OverviewView, Failure> {
+    let reasons = daemon.shared.reasons.get(|| daemon.engine.look(views::reasons))?;
     let shared = Arc::clone(daemon);
     let ((nodes, mut devices), jobs, waiting, unkept) = daemon.engine.look(move |engine| {
         let counts = views::counts(engine, &shared.unknown);
@@ -20,7 +25,7 @@ pub(super) fn overview(daemon: &Arc<Daemon>) -> Result<Answer, Failure> {
     })?;
     devices.busy_percent = daemon.usage.busy_percent();
     devices.idle_held = daemon.usage.idle_devices();
-    Ok(Answer::Overview(Box::new(OverviewView {
+    Ok(OverviewView {
         now: daemon.clock.now(),
         version: phalanx_shell::VERSION.to_owned(),
         nodes,
@@ -29,14 +34,17 @@ pub(super) fn overview(daemon: &Arc<Daemon>) -> Result<Answer, Failure> {
         waiting,
         queues: queues::all(daemon)?,
         warnings: daemon.warnings().into_iter().chain(unkept).collect(),
-    })))
+    })
 }
 
 pub(super) fn map(daemon: &Daemon) -> Result<Answer, Failure> {
-    let levels = daemon.map.levels.clone();
-    let mut map = daemon.engine.look(move |engine| views::map(engine, &levels))?;
-    add_samples(daemon, &mut map);
-    Ok(Answer::Map(map))
+    let map = daemon.shared.maps.get(|| {
+        let levels = daemon.map.levels.clone();
+        let mut map = daemon.engine.look(move |engine| views::map(engine, &levels))?;
+        add_samples(daemon, &mut map);
+        Ok::<_, Failure>(map)
+    })?;
+    Ok(Answer::Map((*map).clone()))
 }
 
 /// Only the machine of the daemon is sampled.
@@ -59,7 +67,7 @@ pub(super) fn node(daemon: &Arc<Daemon>, name: &NodeName) -> Result<Answer, Fail
     let (shared, wanted) = (Arc::clone(daemon), name.clone());
     let found = daemon.engine.look(move |engine| {
         let machine = engine.node(&wanted)?.machine.clone();
-        let view = views::nodes(engine, &shared.unknown).into_iter().find(|view| view.name == wanted)?;
+        let view = views::node(engine, &shared.unknown, &wanted)?;
         Some((view, machine))
     })?;
     let Some((mut view, machine)) = found else {

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use phalanx_model::JobId;
 
-use super::{FOLLOW, Failure, LIST_PART, get, has_ended, refuse};
+use super::list::LIST_PART;
+use super::{FOLLOW, Failure, get, has_ended, refuse};
 use crate::daemon::Daemon;
 use phalanx_api::protocol::{Answer, ErrorCode, JobRef, WAIT_JOBS_MAX};
 use phalanx_api::{Peer, Reply};

@@ -170,14 +170,14 @@ const fn moves(name: &'static str, summary: &'static str, ask: super::Ask) -> Ro
 
 /// When a node is taken back.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 struct Notice {
     in_ms: Option<u64>,
 }
 
 /// Why a node is closed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 struct Close {
     /// At most 200 characters.
     reason: Option<String>,
@@ -185,7 +185,7 @@ struct Close {
 
 /// Why a node is drained, and by when.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 struct Drain {
     /// At most 200 characters.
     reason: Option<String>,

@@ -254,7 +254,7 @@ const LOG_QUERY: &[Query] = &[
 
 /// How a job is requeued.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 struct Requeue {
     /// It is held, too.
     hold: bool,
@@ -262,14 +262,14 @@ struct Requeue {
 
 /// How many replicas are wanted.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 struct Scale {
     replicas: Option<u32>,
 }
 
 /// Which size is wanted.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 struct NewSize {
     size: Option<u32>,
 }

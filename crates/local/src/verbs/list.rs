@@ -1,0 +1,59 @@
+//! Lists of jobs, out of the books and out of the history.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use phalanx_api::protocol::{ErrorCode, JobFilter, JobView};
+use phalanx_model::JobId;
+
+use super::{Failure, refuse, unreadable};
+use crate::daemon::Daemon;
+use crate::views;
+
+/// Jobs of a list that are looked at in one go: the thread that is asked decides in between.
+pub(super) const LIST_PART: usize = 200;
+/// Jobs in one list, and one more that says whether there are others.
+const LIST_MAX: u32 = 10_001;
+/// A pattern for names, and states, in a filter: each job in the books is compared with them.
+const PATTERN_BYTES_MAX: usize = 256;
+const STATES_MAX: usize = 16;
+
+/// The newest jobs that are meant, the newest last.
+pub(super) fn list(
+    daemon: &Daemon,
+    finished: bool,
+    filter: &JobFilter,
+    limit: u32,
+) -> Result<Vec<JobView>, Failure> {
+    let limit = limit.min(LIST_MAX);
+    let name = filter.name.as_ref().map_or(0, String::len);
+    if name > PATTERN_BYTES_MAX || filter.states.len() > STATES_MAX {
+        let message =
+            format!("a filter has at most {PATTERN_BYTES_MAX} bytes of a name, and {STATES_MAX} states");
+        return Err(refuse(ErrorCode::BadRequest, message, "name fewer"));
+    }
+    let of_books = filter.clone();
+    let ids = daemon.engine.look(move |e| views::newest(e, limit as usize, finished, &of_books))?;
+    // A short list searches for its own jobs alone.
+    let is_short = ids.len() <= LIST_PART;
+    let reasons = if is_short {
+        Arc::default()
+    } else {
+        daemon.shared.reasons.get(|| daemon.engine.look(views::reasons))?
+    };
+    let mut jobs = Vec::with_capacity(ids.len());
+    for part in ids.chunks(LIST_PART) {
+        let (map, ids, reasons) = (daemon.map.clone(), part.to_vec(), Arc::clone(&reasons));
+        jobs.extend(daemon.engine.look(move |e| views::jobs(e, &map, &ids, &reasons))?);
+    }
+    daemon.usage.say(&mut jobs);
+    daemon.progress.say(&mut jobs);
+    if finished {
+        let known: BTreeSet<JobId> = jobs.iter().map(|j| j.id).collect();
+        let older = daemon.recorder.finished(filter, limit).map_err(unreadable)?;
+        jobs.extend(older.into_iter().filter(|j| !known.contains(&j.id)));
+        jobs.sort_by_key(|j| j.id);
+    }
+    let surplus = jobs.len().saturating_sub(limit as usize);
+    Ok(jobs.split_off(surplus))
+}
