@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 use phalanx_model::{
-    Bandwidth, Change, Decision, DomainName, GangRecord, Input, Node, NodeName, Outcome, Timestamp, Uplink,
-    WeighedLink,
+    Bandwidth, Change, CostTable, Decision, DomainName, Gang, GangRecord, Input, LevelCost, LevelName, Node,
+    NodeName, Outcome, Timestamp, Uplink, WeighedLink,
 };
-use phalanx_testkit::{Watched, gang, job, levels, node};
+use phalanx_testkit::{Watched, costs, gang, job, levels, node};
 
 fn name(text: &str) -> NodeName {
     NodeName::new(text).unwrap()
@@ -130,6 +130,88 @@ fn a_gang_that_waits_for_the_nearest_place_crosses_racks_where_slow_nodes_are_as
     watched.step(&[of_node("b-2", 250)]);
     watched.step(&[Input::JobSubmitted { job: Box::new(waits) }]);
     assert_eq!(placed(&watched, 2), ["b-1", "c-1"], "it would have started at once without the measurement");
+}
+
+/// Bandwidths of a cluster with leaves: of nothing; of machines; of machines and uplinks.
+fn tables(nodes: &[Node]) -> [CostTable; 3] {
+    let known = costs(nodes);
+    let leaf = LevelCost { uplink_mb_per_s: 4_000, latency_ns: 2_000, ..LevelCost::default() };
+    let levels = [(LevelName::new("leaf").unwrap(), leaf)].into();
+    [CostTable::default(), known.clone(), CostTable { levels, ..known }]
+}
+
+/// Leaves of two nodes, with fillers on some of the nodes and these measurements, and then a gang that may wait.
+fn start_of(table: &CostTable, nodes: &[Node], fillers: &[&str], slow: &[Input], gang: &Gang) -> Vec<String> {
+    let mut watched = Watched::with_nodes(&levels(&["cluster", "leaf"]), nodes);
+    let mut facts = vec![Input::CostsCompiled { table: table.clone() }];
+    facts.extend((10..).zip(fillers).map(|(id, node)| {
+        let of = phalanx_testkit::gang(1).devices(8).on([node]);
+        Input::JobSubmitted { job: Box::new(job(id, of).time_limit(7_200_000).build()) }
+    }));
+    watched.step(&facts);
+    watched.step(slow);
+    let waits = job(1, gang.clone()).time_limit(3_600_000).build();
+    watched.step(&[Input::JobSubmitted { job: Box::new(waits) }]);
+    placed(&watched, 1)
+}
+
+#[test]
+fn a_gang_waits_for_the_nearest_place_as_if_no_link_were_measured() {
+    let names = ["a-1", "a-2", "b-1", "b-2", "c-1", "c-2"];
+    let nodes = names.map(|name| node(name).path(["cluster", &name[..1]]).gpus(8).nvswitch().build());
+    let mut state = 7_u64;
+    let mut draw = |below: u32| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        u32::try_from(state >> 33).unwrap() % below
+    };
+    let mut counts = [0, 0];
+    for round in 0..150 {
+        let table = &tables(&nodes)[draw(3) as usize];
+        let fillers: Vec<&str> = names.into_iter().filter(|_| draw(5) < 2).collect();
+        let mut slow: Vec<Input> = Vec::new();
+        slow.extend(names.iter().filter(|_| draw(3) == 0).map(|name| of_node(name, 400)).collect::<Vec<_>>());
+        slow.extend(["a", "b", "c"].iter().filter(|_| draw(4) == 0).map(|leaf| of_leaf(leaf, 300)));
+        let mut gang = gang(2 + draw(2)).devices(8).build();
+        match draw(3) {
+            0 => gang.topology.wait_ms = u64::MAX,
+            1 => gang.topology.price_milli = Some(1_000),
+            _ => gang.topology.price_milli = Some(1),
+        }
+        let of = |slow: &[Input]| start_of(table, &nodes, &fillers, slow, &gang);
+        let (nominal, found) = (of(&[]), of(&slow));
+        assert_eq!(nominal.len(), found.len(), "round {round}: {fillers:?} {slow:?} {gang:?} {table:?}");
+        counts[usize::from(found.is_empty())] += 1;
+    }
+    assert!(counts.iter().all(|count| *count > 20), "{counts:?} start and wait");
+}
+
+#[test]
+fn no_gang_waits_because_the_only_free_place_is_slow() {
+    let names = ["a-1", "a-2", "b-1", "b-2"];
+    let nodes = names.map(|name| node(name).path(["cluster", &name[..1]]).gpus(8).nvswitch().build());
+    let mut gang = gang(2).devices(8).build();
+    gang.topology.price_milli = Some(1_000);
+    // Nothing is known of bandwidths, or the way between leaves has all of it: a farther place costs nothing.
+    for table in &tables(&nodes)[..2] {
+        for slow in [of_node("b-1", 250), of_leaf("b", 250)] {
+            let found = start_of(table, &nodes, &["a-1", "b-2"], &[slow], &gang);
+            assert_eq!(found, ["a-2", "b-1"]);
+        }
+    }
+}
+
+#[test]
+fn a_slow_link_ends_no_wait_for_other_reasons() {
+    let names = ["a-1", "a-2", "b-1", "b-2"];
+    let nodes = names.map(|name| node(name).path(["cluster", &name[..1]]).gpus(8).nvswitch().build());
+    let mut gang = gang(2).devices(8).build();
+    gang.topology.wait_ms = u64::MAX;
+    for table in &tables(&nodes) {
+        for slow in [of_node("b-1", 250), of_leaf("b", 250)] {
+            let found = start_of(table, &nodes, &["a-1", "b-2"], &[slow], &gang);
+            assert!(found.is_empty(), "it waits for one leaf: {found:?}");
+        }
+    }
 }
 
 #[test]

@@ -4,10 +4,11 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use phalanx_model::{Bandwidth, Bandwidths, NodeName, ShapeCost, Uplink};
+use phalanx_model::{Bandwidth, Bandwidths, Node, NodeName, ShapeCost, Uplink};
 
 use super::shape::NO_LIMIT;
-use super::tree::{Domain, TreeNode};
+use super::space::Space;
+use super::tree::{Domain, Tree, TreeNode};
 
 /// The nominal bandwidth of a node's network of which nothing is known, in MB/s: 400 Gbit/s. A measured share of it is
 /// slower than a nominal network of which nothing is known, and that is all that it has to be.
@@ -24,6 +25,27 @@ pub(crate) struct MeasuredLink {
 pub(crate) enum At {
     Node(usize),
     Domain { level: usize, domain: usize },
+}
+
+/// The cluster as if no link were measured: it decides whether a gang waits for a nearer place, so that slow links keep no
+/// gang waiting. Its nodes and domains are those of the tree with the measured links, in the same order.
+#[derive(Clone, Debug)]
+pub(crate) struct Nominal {
+    pub(crate) tree: Tree,
+    /// All capacity that others do not use.
+    pub(crate) usable: Space,
+}
+
+impl Nominal {
+    pub(crate) fn new(tree: Tree) -> Self {
+        Self { usable: Space::free_of(&tree), tree }
+    }
+
+    /// Changes a node in place, as the tree with the measured links.
+    pub(crate) fn amend(&mut self, at: usize, node: &Node) {
+        let change = self.tree.amend(at, node);
+        self.usable.amend(&self.tree, at, &change, false);
+    }
 }
 
 /// A share of a bandwidth, which is 0 or [`NO_LIMIT`] if it is unknown.

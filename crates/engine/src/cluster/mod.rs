@@ -21,7 +21,7 @@ pub(crate) mod traffic;
 pub(crate) mod tree;
 
 pub(crate) use fractions::hardware::milli_of_slice;
-pub(crate) use measured::{At, MeasuredLink};
+pub(crate) use measured::{At, MeasuredLink, Nominal};
 pub use shape::Shapes;
 pub use space::Piece;
 pub(crate) use space::{Pick, Space};
@@ -37,6 +37,15 @@ pub(crate) struct Hardware<'a> {
     pub(crate) empty_opened: &'a Space,
     /// All capacity that others do not use: what is free if no gang of ours runs.
     pub(crate) usable: &'a Space,
+    /// The cluster without measured links, if it has any.
+    pub(crate) nominal: Option<&'a Nominal>,
+}
+
+impl Hardware<'_> {
+    /// The cluster if no link were measured, and all capacity that others do not use.
+    pub(crate) fn unmeasured(&self) -> (&Tree, &Space) {
+        self.nominal.map_or((self.tree, self.usable), |nominal| (&nominal.tree, &nominal.usable))
+    }
 }
 
 pub(crate) use tree::{LevelAt, Tree};

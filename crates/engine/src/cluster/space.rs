@@ -5,6 +5,7 @@
 //! device: a gang that needs no more than that is bounded by devices alone, and the counts say exactly what fits.
 
 mod claimed;
+mod nominal;
 
 use std::collections::BTreeMap;
 

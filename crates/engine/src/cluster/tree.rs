@@ -19,7 +19,6 @@ use super::named::Resources;
 use super::shape::{NO_LIMIT, Shapes};
 use super::share_request;
 use super::sites::Site;
-use super::space::Pick;
 
 /// Free capacity of one node. It is negative if others over-commit the node: nothing new goes there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -247,12 +246,6 @@ impl Tree {
             Some(domains) => domains[self.domain_of(node, level)].uplink_mb_per_s < NO_LIMIT,
             None => self.kind(&self.nodes[node]).knows_uplink(),
         }
-    }
-
-    /// Whether the network of any of these nodes is slower than it should be.
-    pub(crate) fn is_any_measured(&self, picks: &[Pick]) -> bool {
-        let is_slow = |pick: &Pick| self.kind(&self.nodes[pick.node as usize]).is_measured();
-        !self.measured.is_empty() && picks.iter().any(is_slow)
     }
 
     /// Notes a measurement that counts for as much as the one before, for people.

@@ -6,6 +6,9 @@
 //!
 //! A price needs a speed. A gang that waits for the nearest place at no price goes by levels where the speed of the way
 //! between nodes is not known.
+//!
+//! All of it goes by nominal bandwidths: a measured link is weighed by the search that finds the place, and keeps no gang
+//! waiting.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +17,8 @@ use phalanx_model::{DeviceMask, Gang, GangId, Reason, Timestamp, Topology};
 use super::draft::Draft;
 use super::earliest_start::Soonest;
 use super::run::Cycle;
-use crate::cluster::{LevelAt, Pick, Tree};
-use crate::placement::{Ceiling, level_of};
+use crate::cluster::{LevelAt, Pick, Space, Tree};
+use crate::placement::{Ceiling, Search, Sort, level_of};
 use crate::queueing::{Near, RequestClassId};
 
 /// The longest wait, however slow the farther placement is.
@@ -41,11 +44,11 @@ impl Cycle<'_> {
             return None;
         }
         let near = self.near(request)?;
-        if self.is_near_and_slow(near, picks, |draft| draft.pending.request(request).key.gang.clone()) {
-            return None;
-        }
+        let nominal = self.has_measured().then(|| self.draft.pending.request(request).key.gang.clone());
+        let nominal = nominal.and_then(|gang| self.unmeasured(&gang, near, (picks, time_ns)));
+        let found = nominal.as_ref().map_or((picks, time_ns), |(picks, time_ns)| (picks, *time_ns));
         let gang = &self.draft.pending.request(request).key.gang;
-        let (slower_milli, until) = self.waits_until(id, gang, near, (picks, time_ns))?;
+        let (slower_milli, until) = self.waits_until(id, gang, near, found)?;
         if until < Timestamp::MAX {
             self.draft.pending.look_again(request, until);
         }
@@ -69,29 +72,49 @@ impl Cycle<'_> {
         }
         let level = level_of(self.tree(), reserved);
         let near = self.nearest(gang).filter(|near| level.is_some_and(|level| level >= near.level));
-        if near.is_some_and(|near| self.is_near_and_slow(near, found.0, |_| gang.clone())) {
-            return false;
-        }
+        let nominal = near.and_then(|near| self.unmeasured(gang, near, found));
+        let found = nominal.as_ref().map_or(found, |(picks, time_ns)| (picks, *time_ns));
         let until = near.and_then(|near| self.waits_until(id, gang, near, found));
         let Some((_, until)) = until else { return false };
         self.again_at = self.again_at.min(until);
         true
     }
 
-    /// Whether a place as near as the nearest one is free, and only its slow links make it slower: these picks, or those that
-    /// the gang would have without measurements. Slow links alone keep no gang waiting.
-    fn is_near_and_slow(&mut self, near: Near, picks: &[Pick], gang: impl FnOnce(&Draft) -> Gang) -> bool {
-        let tree = self.tree();
-        if tree.measured.is_empty() {
-            return false;
+    /// Whether a link was measured to be slow.
+    fn has_measured(&self) -> bool {
+        self.ledger.hardware().nominal.is_some()
+    }
+
+    /// The place that a gang would have now if no link were measured, and the time of a step of communication there; `None`
+    /// if it is the one that was found, or one that is no farther and no slower. If the place is not free yet, it is the
+    /// one that was found.
+    fn unmeasured(
+        &mut self,
+        gang: &Gang,
+        near: Near,
+        (picks, time_ns): (&[Pick], u64),
+    ) -> Option<(Vec<Pick>, u64)> {
+        let nominal = self.ledger.hardware().nominal?;
+        let tree = &nominal.tree;
+        // Without measured links everything is as fast or faster.
+        let is_near = level_of(tree, picks).is_some_and(|level| level >= near.level);
+        if is_near && slower_milli(gang, near.time_ns, time_ns) <= AS_NEAR_MILLI {
+            return None;
         }
-        if level_of(tree, picks) >= Some(near.level) {
-            return tree.is_any_measured(picks);
+        let Draft { search, space, .. } = &mut self.draft;
+        let space = space.moved_to(tree);
+        if let Some(found) = search.place(tree, &space, gang, Ceiling(tree.level_of_required(gang))) {
+            return Some((search.picks().to_vec(), found.cost.time_ns));
         }
-        let Some(inside) = inside(tree, &gang(self.draft), near.level) else { return false };
-        let ceiling = Ceiling(tree.level_of_required(&inside));
-        let Draft { search, space, .. } = &mut *self.draft;
-        search.place(tree, space, &inside, ceiling).is_some() && tree.is_any_measured(search.picks())
+        Some((picks.to_vec(), nominal_ns(search, (tree, &space), gang, picks).unwrap_or(time_ns)))
+    }
+
+    /// The time of a step of communication at a place if no link were measured.
+    fn unmeasured_ns(&mut self, gang: &Gang, (picks, time_ns): (&[Pick], u64)) -> u64 {
+        let Some(nominal) = self.ledger.hardware().nominal else { return time_ns };
+        let Draft { search, space, .. } = &mut self.draft;
+        let space = space.moved_to(&nominal.tree);
+        nominal_ns(search, (&nominal.tree, &space), gang, picks).unwrap_or(time_ns)
     }
 
     /// How much longer a step takes in these picks, where its communication takes so long, and until when the gang waits for
@@ -105,7 +128,9 @@ impl Cycle<'_> {
     ) -> Option<(Option<u64>, Timestamp)> {
         let slower_milli = match slower_milli(gang, near.time_ns, time_ns) {
             slower if slower > AS_NEAR_MILLI => Some(slower),
-            _ if has_no_price(gang) && is_unknown_way(self.tree(), near, picks) => None,
+            _ if has_no_price(gang) && is_unknown_way(self.ledger.hardware().unmeasured().0, near, picks) => {
+                None
+            }
             _ => return None,
         };
         let since = self.ledger.record(id)?.pending_since;
@@ -139,8 +164,10 @@ impl Cycle<'_> {
             return near.at.is_some() || far.at.is_none();
         };
         let Some(nearest) = self.near(request) else { return false };
+        let nominal = self.has_measured().then(|| self.draft.pending.request(request).key.gang.clone());
+        let far_ns = nominal.map_or(far.time_ns, |gang| self.unmeasured_ns(&gang, (&far.picks, far.time_ns)));
         let gang = &self.draft.pending.request(request).key.gang;
-        let slower_milli = slower_milli(gang, nearest.time_ns, far.time_ns).max(1_000);
+        let slower_milli = slower_milli(gang, nearest.time_ns, far_ns).max(1_000);
         near_at <= far_at.plus(self.worth_ms(id, gang, slower_milli))
     }
 
@@ -163,13 +190,13 @@ impl Cycle<'_> {
         near
     }
 
-    /// The best place for a gang on open nodes if no gang ran. Devices that others use are theirs: nobody knows for how long.
+    /// The best place for a gang on open nodes if no gang ran and no link were measured. Devices that others use are theirs: nobody knows for how long.
     pub(super) fn nearest(&mut self, gang: &Gang) -> Option<Near> {
         let hardware = self.ledger.hardware();
-        let ceiling = Ceiling(hardware.tree.level_of_required(gang));
+        let (tree, usable) = hardware.unmeasured();
         let search = &mut self.draft.search;
-        let found = search.place(hardware.tree, hardware.usable, gang, ceiling)?;
-        Some(Near { time_ns: found.cost.time_ns, level: widest_as_near(hardware.tree, search.picks())? })
+        let found = search.place(tree, usable, gang, Ceiling(tree.level_of_required(gang)))?;
+        Some(Near { time_ns: found.cost.time_ns, level: widest_as_near(tree, search.picks())? })
     }
 
     /// All devices of the cluster.
@@ -177,6 +204,21 @@ impl Cycle<'_> {
         let tree = self.tree();
         tree.roots().map(|root| tree.domains[0][root].devices).sum()
     }
+}
+
+/// The time of a step of communication at a place, as these bandwidths are; `None` for a place of which this is no measure.
+fn nominal_ns(
+    search: &mut Search,
+    (tree, space): (&Tree, &Space),
+    gang: &Gang,
+    picks: &[Pick],
+) -> Option<u64> {
+    if !matches!(Sort::of(gang), Sort::Members) {
+        return None;
+    }
+    let mut sorted = picks.to_vec();
+    sorted.sort_by_key(|pick| pick.node);
+    search.measured(tree, space, gang, &sorted).map(|found| found.cost.time_ns)
 }
 
 /// The gang if it has to be inside one domain of a level, or inside one node if the level is narrower; `None` if it has to be

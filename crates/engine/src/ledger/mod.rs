@@ -43,7 +43,7 @@ use phalanx_model::{
     Levels, Node, NodeName, Order, Outcome, Phase, Progress, Reason, Timestamp, Wake,
 };
 
-use crate::cluster::{Free, Hardware, Pick, Shapes, Space, Tree};
+use crate::cluster::{Free, Hardware, Nominal, Pick, Shapes, Space, Tree};
 use crate::cycle::{Draft, Freed, Reservation, Reservations, Windows, add_reserved};
 use crate::placement::{Reshape, Search, reshapes};
 use crate::queueing::{PendingQueue, Queues};
@@ -129,6 +129,8 @@ pub(crate) struct Ledger {
     empty_opened: Space,
     /// The capacity that others do not use.
     usable: Space,
+    /// The cluster without measured links, if it has any.
+    nominal: Option<Box<Nominal>>,
     search: Search,
     pending: PendingQueue,
     reservations: Reservations,
@@ -205,6 +207,7 @@ impl Ledger {
             empty: Space::empty_of(&tree),
             empty_opened: Space::empty_of(&tree),
             usable: Space::free_of(&tree),
+            nominal: None,
             search: Search::default(),
             tree,
             levels,
@@ -293,12 +296,13 @@ impl Ledger {
         &self.space
     }
 
-    pub(crate) const fn hardware(&self) -> Hardware<'_> {
+    pub(crate) fn hardware(&self) -> Hardware<'_> {
         Hardware {
             tree: &self.tree,
             empty: &self.empty,
             empty_opened: &self.empty_opened,
             usable: &self.usable,
+            nominal: self.nominal.as_deref(),
         }
     }
 

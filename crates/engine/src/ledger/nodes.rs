@@ -5,13 +5,13 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use phalanx_model::{
-    Admin, DeviceMask, Exit, FailureClass, ForeignUse, GangId, GangRecord, Leave, Node, NodeName, Outcome,
-    Slot, Timestamp,
+    Admin, Bandwidths, DeviceMask, Exit, FailureClass, ForeignUse, GangId, GangRecord, Leave, Node, NodeName,
+    Outcome, Slot, Timestamp,
 };
 
 use super::apply::refuse;
 use super::{Freed, Ledger};
-use crate::cluster::{Pick, Space, Tree};
+use crate::cluster::{Nominal, Pick, Space, Tree};
 use crate::cycle::COUNTED_MAX;
 
 /// In a large cluster, fair shares follow the use by others within this time, if nothing else happens.
@@ -107,6 +107,9 @@ impl Ledger {
         let was_free = *self.space.free(at);
         let had = self.queues.resources.of_node(&self.tree, self.queues.settings(), at);
         let change = self.tree.amend(at, node);
+        if let Some(nominal) = &mut self.nominal {
+            nominal.amend(at, node);
+        }
         let has = self.queues.resources.of_node(&self.tree, self.queues.settings(), at);
         self.note_spare([index]);
         self.space.amend(&self.tree, at, &change, false);
@@ -242,6 +245,7 @@ impl Ledger {
         self.empty = Space::empty_of(&self.tree);
         self.empty_opened = self.empty.opened(&self.tree);
         self.usable = Space::free_of(&self.tree);
+        self.nominal = self.without_measured().map(|tree| Box::new(Nominal::new(tree)));
         self.fitting.clear();
         self.cells.is_stale = true;
         self.windows.mark_stale_if_any();
@@ -266,6 +270,19 @@ impl Ledger {
             let nodes = still.chain(&moved).filter_map(|name| self.tree.index_of(name));
             self.freed = Freed::Nodes(nodes.filter_map(|at| u32::try_from(at).ok()).collect());
         }
+    }
+
+    /// The tree if no link were measured; `None` if none was.
+    fn without_measured(&self) -> Option<Tree> {
+        let nothing = Bandwidths::new();
+        let draw = || {
+            let before = Some(&self.tree);
+            let mut tree = Tree::build(&self.levels, &self.nodes, &self.costs, &nothing, before, &self.lent);
+            // No tree with measured links has it.
+            tree.stamp = !self.tree.stamp;
+            tree
+        };
+        (!self.measured.is_empty()).then(draw)
     }
 
     /// Charges gangs that lost nodes again, and those whose reservation other gangs are preempted for.
