@@ -2,7 +2,7 @@
 //!
 //! A port that never was up is nothing. Load and congestion are no evidence for a grade: most of it is the job's own. The path
 //! of a port counts as crowded, and the network of its node with less bandwidth, if the port is congested although it sends
-//! less than half of its rate: then others crowd the path.
+//! less than half of its rate. Most often others crowd the path then, but its node may have caused the congestion before.
 
 use std::collections::BTreeMap;
 
@@ -133,6 +133,10 @@ impl Ports {
                 flapping.add(&of.name, false);
             }
         }
+        let is_there = |name: &String| all.iter().any(|of| of.name == *name);
+        for (_, port) in self.ports.iter_mut().filter(|(name, _)| !is_there(name)) {
+            (port.traffic, port.crowded) = (None, 0);
+        }
         // A port without a sample is as it was in its last one.
         let (mut down, mut slow) = (Faults::default(), Faults::default());
         for (name, port) in &self.ports {
@@ -152,17 +156,19 @@ impl Ports {
             flapping.finding(Kind::PortFlaps, now, &flaps),
         ];
         said.findings.extend(findings.into_iter().flatten());
-        said.slow = self.slow(policy);
+        said.slow = self.slow(all, policy);
         Some(said)
     }
 
     /// The share of the node's network that is there, if it is not all of it. Ports that are far slower than the fastest one
-    /// are of another network.
-    fn slow(&self, policy: &Policy) -> Option<(u16, String)> {
-        let fastest = self.ports.values().filter_map(|port| port.bytes_per_s).max()?;
+    /// are of another network, and nothing is known of ports that are not in the sample.
+    fn slow(&self, sampled: &[PortVitals], policy: &Policy) -> Option<(u16, String)> {
+        let is_there = |name: &&String| sampled.iter().any(|of| of.name == **name);
+        let present = || self.ports.iter().filter(|(name, _)| is_there(name));
+        let fastest = present().filter_map(|(_, port)| port.bytes_per_s).max()?;
         let (mut all, mut left) = (0_u128, 0_u128);
         let (mut slow, mut crowded) = (Vec::new(), Vec::new());
-        for (name, port) in &self.ports {
+        for (name, port) in present() {
             let Some(best) = port.bytes_per_s.filter(|best| *best >= fastest / 2) else { continue };
             all += u128::from(best);
             left += u128::from(match port {
@@ -182,7 +188,7 @@ impl Ports {
                 _ => best,
             });
         }
-        let faults = [(slow, "down or slow"), (crowded, "crowded by others")];
+        let faults = [(slow, "down or slow"), (crowded, "congested at low use")];
         let faults = faults.iter().filter(|(names, _)| !names.is_empty());
         let why = faults.map(|(names, what)| format!("{} {what}", named(names))).collect::<Vec<_>>();
         let permille = u16::try_from(left * 1_000 / all.max(1)).unwrap_or(u16::MAX);

@@ -6,7 +6,7 @@ mod site;
 
 use phalanx_health::{Evidence, Next};
 use phalanx_model::{Bandwidth, Grade, PortState, PortVitals, Timestamp};
-use site::{HOUR, MINUTE, Site};
+use site::{MINUTE, Site};
 
 const RATE: u64 = 400 * 125_000_000;
 
@@ -53,7 +53,7 @@ fn a_measurement_counts_for_less_in_steps_and_is_forgotten() {
     assert_eq!((*permille, *counts_permille, detail.as_str()), (400, 375, "ana: perftest"));
     assert_eq!(
         site.line(0, None).map(|line| (line.grade, line.next)),
-        Some((Grade::Ok, Next::OkAt(Timestamp(site.now + HOUR))))
+        Some((Grade::Ok, Next::OkAt(Timestamp(site.now + 3_222_001))))
     );
     assert!(heard(&mut site).is_empty(), "said once");
     let mut steps = Vec::new();
@@ -86,7 +86,7 @@ fn an_operator_ends_a_measurement_and_a_restart_does_not() {
 }
 
 #[test]
-fn a_port_that_is_congested_while_it_sends_little_is_crowded_by_others() {
+fn a_port_that_is_congested_while_it_sends_little_has_half_of_its_rate() {
     let waits = RATE / 4 / 4;
     let mut site = Site::new(2, 8);
     assert!(
@@ -96,7 +96,10 @@ fn a_port_that_is_congested_while_it_sends_little_is_crowded_by_others() {
     let mut site = Site::new(2, 8);
     assert_eq!(traffic(&mut site, 4, (RATE / 10, waits, 0)), [500]);
     let line = site.line(0, None).unwrap();
-    assert_eq!((line.grade, line.evidence[0].what.as_str()), (Grade::Ok, "port mlx5_0:1 crowded by others"));
+    assert_eq!(
+        (line.grade, line.evidence[0].what.as_str()),
+        (Grade::Ok, "port mlx5_0:1 congested at low use")
+    );
     let mut site = Site::new(2, 8);
     assert_eq!(traffic(&mut site, 4, (RATE / 10, 0, 5_000)), [500], "RoCE");
 }
@@ -134,4 +137,88 @@ fn a_port_at_a_lower_rate_takes_its_part_of_the_network() {
     sample(&mut site, &slow(RATE / 40));
     (0..5).for_each(|_| sample(&mut site, &slow(RATE / 400)));
     assert!(heard(&mut site).is_empty());
+}
+
+#[test]
+fn a_port_that_is_sampled_no_more_says_nothing() {
+    let crowded = |name: &str, second: u64| port(name, RATE / 10 * second, RATE / 4 / 4 * second, 0);
+    let mut site = Site::new(2, 8);
+    (0..4).for_each(|number| sample(&mut site, &[port("a", 0, 0, 0), crowded("b", number * 10)]));
+    assert_eq!(heard(&mut site), [750]);
+    // It moved to a container: its measurement decays and does not come again.
+    let mut steps = Vec::new();
+    for _ in 0..7 * 60 {
+        sample(&mut site, &[port("a", 0, 0, 0)]);
+        steps.append(&mut heard(&mut site));
+    }
+    assert_eq!(steps, [875, 1_000]);
+    // A port that is gone is no part of the network of those that are there.
+    (0..4).for_each(|number| sample(&mut site, &[crowded("a", number * 10)]));
+    assert_eq!(heard(&mut site), [500]);
+}
+
+#[test]
+fn what_a_person_says_counts_whatever_ports_show_until_it_decays() {
+    let mut site = Site::new(2, 8);
+    let waits = RATE / 4 / 4;
+    assert_eq!(traffic(&mut site, 4, (RATE / 10, waits, 0)), [500]);
+    let mut second = 30;
+    let mut go_on = |site: &mut Site, samples: u64| {
+        let mut steps = Vec::new();
+        for _ in 0..samples {
+            second += 10;
+            sample(site, &[port("mlx5_0:1", RATE / 10 * second, waits * second, 0)]);
+            steps.append(&mut heard(site));
+        }
+        steps
+    };
+    measured(&mut site, 1_000);
+    assert_eq!(heard(&mut site), [1_000]);
+    assert!(go_on(&mut site, 6 * 59).is_empty(), "the port is still congested, and the person outranks it");
+    assert_eq!(go_on(&mut site, 12), [500], "an hour later it does not");
+    measured(&mut site, 800);
+    assert_eq!(heard(&mut site), [750]);
+    assert_eq!(go_on(&mut site, 6 * 30), [875], "it decays, and no sample is worse");
+    site.restart();
+    assert!(go_on(&mut site, 6).is_empty());
+    site.clear(0, None).unwrap();
+    assert_eq!(go_on(&mut site, 6), [1_000, 500], "a clear forgets what the person said");
+}
+
+#[test]
+fn the_engine_hears_each_report_of_a_person() {
+    let mut site = Site::new(2, 8);
+    measured(&mut site, 400);
+    assert_eq!(heard(&mut site), [375]);
+    site.pass(MINUTE);
+    site.observe(0, None, 1, Evidence::Bandwidth { permille: 390, by: "bob".into(), text: "nccl".into() });
+    let facts = site.grader.take_bandwidths(Timestamp(site.now));
+    let said: Vec<_> = facts.iter().map(|of| (of.permille, of.detail.as_str(), of.at.0)).collect();
+    assert_eq!(said, [(390, "bob: nccl", site.now)]);
+}
+
+#[test]
+fn a_share_that_counts_as_nominal_is_none() {
+    let mut site = Site::new(8, 8);
+    let names: Vec<String> = (0..10).map(|at| format!("p{at}")).collect();
+    let all = |rate: u64| -> Vec<PortVitals> {
+        let of = |(at, name): (usize, &String)| PortVitals {
+            bytes_per_s: Some(if at == 0 { rate } else { RATE }),
+            ..port(name, 0, 0, 0)
+        };
+        names.iter().enumerate().map(of).collect()
+    };
+    sample(&mut site, &all(RATE));
+    (0..5).for_each(|_| sample(&mut site, &all(RATE / 2)));
+    assert!(heard(&mut site).is_empty(), "95% is nominal");
+    assert!(site.grader.bandwidths(Timestamp(site.now)).is_empty());
+    // What it was reported with ends when it counts as nominal.
+    let mut site = Site::new(2, 8);
+    measured(&mut site, 400);
+    let ends = site.line(0, None).map(|line| line.next);
+    while !site.grader.bandwidths(Timestamp(site.now)).is_empty() {
+        site.pass(MINUTE);
+    }
+    let Some(Next::OkAt(at)) = ends else { panic!("{ends:?}") };
+    assert!((site.now - MINUTE + 1..=site.now).contains(&at.0), "{at:?} {}", site.now);
 }
