@@ -74,7 +74,7 @@ fn a_gang_avoids_the_rack_with_a_crowded_node() {
     };
     let measured = "its network has 40% of its bandwidth, measured 4m ago (perftest)";
     assert_eq!(said(weighed(1)), [format!("a-2 was avoided: {measured}")]);
-    assert_eq!(said(weighed(2)), [format!("a-2 is used, and nothing faster was free: {measured}")]);
+    assert_eq!(said(weighed(2)), [format!("a-2 is used: {measured}")]);
     let report = watched.engine.explain(phalanx_model::JobId(2).gang(0)).unwrap();
     assert_eq!(report.weighed, weighed(2), "`why` says so while it runs");
 }
@@ -104,6 +104,50 @@ fn a_gang_on_one_node_needs_no_network_and_leaves_the_fast_ones_to_others() {
     watched.step(&[of_node("b-1", 500), submitted(1, 1)]);
     assert_eq!(placed(&watched, 1), ["b-1"]);
     assert!(watched.record(phalanx_model::JobId(1).gang(0)).weighed.is_empty());
+}
+
+#[test]
+fn a_gang_on_several_nodes_takes_none_that_is_slow_where_the_uplink_is_slower() {
+    let names = ["a-1", "a-2", "b-1", "b-2"];
+    let nodes = names.map(|name| node(name).path(["cluster", &name[..1]]).gpus(8).nvswitch().build());
+    let leaf = LevelCost { uplink_mb_per_s: 1_000, ..LevelCost::default() };
+    let levels_of = [(LevelName::new("leaf").unwrap(), leaf)].into();
+    let table = CostTable { levels: levels_of, ..costs(&nodes) };
+    let gang = gang(3).devices(8).build();
+    for (slow, rest) in [("b-1", "b-2"), ("b-2", "b-1")] {
+        let found = start_of(&table, &nodes, &[], &[of_node(slow, 500)], &gang);
+        assert!(!found.contains(&slow.to_owned()) && found.contains(&rest.to_owned()), "{slow}: {found:?}");
+    }
+}
+
+#[test]
+fn only_nodes_that_the_gang_could_have_are_avoided() {
+    let of = |name: &str| node(name).path(["cluster", "a"]).gpus(8).nvswitch();
+    let nodes = [of("a-1").build(), of("a-2").build(), of("a-3").cpus(1).build()];
+    let weighed = |slow: &str, cpus: u64| {
+        let mut watched = Watched::with_nodes(&levels(&["cluster", "leaf"]), &nodes);
+        let of = gang(2).devices(8).cpu_milli(cpus);
+        watched.step(&[of_node(slow, 500)]);
+        watched.step(&[Input::JobSubmitted { job: Box::new(job(1, of).build()) }]);
+        let weighed = &watched.record(phalanx_model::JobId(1).gang(0)).weighed;
+        weighed.iter().map(|link| link.is_avoided).collect::<Vec<_>>()
+    };
+    assert_eq!(weighed("a-3", 1_000), [true]);
+    assert!(weighed("a-3", 2_000).is_empty(), "it has no CPUs for a member");
+    assert_eq!(weighed("a-2", 2_000), [false]);
+}
+
+#[test]
+fn the_links_that_a_gang_uses_are_named_before_those_that_it_avoids() {
+    let names = ["a-1", "a-2", "a-3", "a-4", "a-5", "a-6"];
+    let nodes = names.map(|name| node(name).path(["cluster", "a"]).gpus(8).nvswitch().build());
+    let mut watched = Watched::with_nodes(&levels(&["cluster", "leaf"]), &nodes);
+    watched.step(&names[1..].iter().map(|name| of_node(name, 250)).collect::<Vec<_>>());
+    watched.step(&[of_node("a-2", 750), submitted(1, 2)]);
+    assert_eq!(placed(&watched, 1), ["a-1", "a-2"]);
+    let weighed = &watched.record(phalanx_model::JobId(1).gang(0)).weighed;
+    let named: Vec<_> = weighed.iter().map(|of| (of.bandwidth.uplink.to_string(), of.is_avoided)).collect();
+    assert_eq!((named.len(), &named[0]), (4, &("a-2".to_owned(), false)), "{named:?}");
 }
 
 #[test]

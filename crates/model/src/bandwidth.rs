@@ -133,7 +133,7 @@ impl WeighedLink {
     #[must_use]
     pub fn sentence(&self, now: Timestamp) -> String {
         let Self { bandwidth, is_avoided } = self;
-        let is = if *is_avoided { "was avoided" } else { "is used, and nothing faster was free" };
+        let is = if *is_avoided { "was avoided" } else { "is used" };
         format!("{} {is}: {}", bandwidth.uplink, bandwidth.sentence(now))
     }
 }
@@ -211,7 +211,7 @@ mod tests {
         let link = WeighedLink { bandwidth, is_avoided: false };
         assert_eq!(
             link.sentence(Timestamp(60_001)),
-            "gpu-3 is used, and nothing faster was free: its network has 40% of its bandwidth, measured just now"
+            "gpu-3 is used: its network has 40% of its bandwidth, measured just now"
         );
     }
 }

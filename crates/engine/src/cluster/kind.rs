@@ -20,9 +20,9 @@ pub(crate) struct Cables {
     /// 0: nothing is known.
     pub(crate) mb_per_s: u32,
     pub(crate) latency_ns: u32,
-    /// The measured share of the bandwidth of cables and NICs. Slow networks come first, so that of equal nodes a gang that
-    /// needs no network has one of these.
-    pub(crate) permille: u16,
+    /// The share of the bandwidth of cables and NICs that was measured to be missing, in thousandths. Slow networks come last,
+    /// so that of equal nodes a gang on several nodes has the others, also if its bottleneck is elsewhere.
+    pub(crate) missing_permille: u16,
 }
 
 /// The properties that nodes of one kind share.
@@ -69,7 +69,7 @@ pub(crate) struct Kind {
     pub(crate) table: Arc<ShapeTable>,
     /// The table and the cables of the hardware, whatever was measured.
     nominal: (Arc<ShapeTable>, u32),
-    permille: u16,
+    missing_permille: u16,
     /// All devices of such a node.
     all: DeviceMask,
     /// Inside the node, per level: `(index of the level, devices)`, sorted.
@@ -105,7 +105,8 @@ impl Kind {
         tables: &mut Shapes,
         group_levels: &[LevelName],
     ) -> Self {
-        let Cables { mb_per_s, latency_ns, permille } = key.cables;
+        let Cables { mb_per_s, latency_ns, missing_permille } = key.cables;
+        let permille = Bandwidth::NOMINAL.saturating_sub(missing_permille);
         let (nominal, table) = (tables.of(cost), tables.of(&measured::share_of_nics(cost, permille)));
         let devices = u32::try_from(key.models.len()).unwrap_or(u32::MAX);
         let all = DeviceMask::first(devices);
@@ -127,7 +128,7 @@ impl Kind {
         let mut kind = Self {
             table,
             nominal: (nominal, cables),
-            permille,
+            missing_permille,
             hardware: hardware_of(devices, key.share_limit_milli, key.replicas),
             is_spot: key.is_spot,
             spare: key.spare,
@@ -175,7 +176,12 @@ impl Kind {
     }
 
     pub(crate) const fn is_measured(&self) -> bool {
-        self.permille < Bandwidth::NOMINAL
+        self.missing_permille > 0
+    }
+
+    /// The share of its network that is there: of equal nodes, a gang on one node leaves the fast networks to others.
+    pub(crate) const fn network_permille(&self) -> u16 {
+        Bandwidth::NOMINAL.saturating_sub(self.missing_permille)
     }
 
     /// The tables of its shape, as measured and nominal.

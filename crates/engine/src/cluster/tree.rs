@@ -420,7 +420,7 @@ impl Tree {
         let (old, new) = (&before.machine, &after.machine);
         let is_same_machine = Arc::ptr_eq(old, new)
             || old.named.keys().eq(new.named.keys()) && old.devices.len() == new.devices.len();
-        let cables = Cables { mb_per_s: 0, latency_ns: 0, permille: Bandwidth::NOMINAL };
+        let cables = Cables { mb_per_s: 0, latency_ns: 0, missing_permille: 0 };
         before.path == after.path
             && before.torus == after.torus
             && is_same_machine
@@ -479,7 +479,7 @@ fn cables_of(node: &Node, levels: &Levels, costs: &CostTable, measured: &Bandwid
     Cables {
         mb_per_s: cost.uplink_mb_per_s,
         latency_ns: cost.latency_ns,
-        permille: measured::share_of_node(measured, &node.name),
+        missing_permille: Bandwidth::NOMINAL - measured::share_of_node(measured, &node.name),
     }
 }
 

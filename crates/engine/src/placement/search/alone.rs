@@ -10,8 +10,9 @@ use crate::cluster::space::Pick;
 use crate::cluster::tree::LevelAt;
 use crate::placement::pack::Pack;
 
-/// The value of one node for all members: time, then damage to others; less is better.
-type Worth = (u64, u64);
+/// The value of one node for all members: time, then damage to others, then the share of its network, which the gang does
+/// not need; less is better.
+type Worth = (u64, u64, u16);
 
 /// The best single node, if one holds the gang. Of equally fast nodes it is the one that costs others least: in a
 /// cluster of several models [`Pack`] weighs that, elsewhere it is the fullest node.
@@ -59,7 +60,7 @@ fn packed(view: View<'_>, pack: &mut Pack, found: &Pick) -> Option<Pick> {
 fn worth(view: View<'_>, node: usize, free: DeviceMask, set: DeviceMask) -> Worth {
     let kind = view.tree.kind(&view.tree.nodes[node]);
     let time_ns = view.request.traffic.over(kind.ring(set));
-    (time_ns, broken(free.count(), free == kind.all(), set.count()))
+    (time_ns, broken(free.count(), free == kind.all(), set.count()), kind.network_permille())
 }
 
 /// Reads the classes of free masks from the best on, and takes a node of the class with the least free capacity
@@ -90,7 +91,8 @@ fn next_class(view: View<'_>, wanted: u32, last: Option<(Worth, u16, u16)>) -> O
         for ((class, offer), _) in (0_u16..).zip(kind.offers()).zip(counts).filter(|(_, nodes)| **nodes > 0) {
             let Some(ring) = offer.inside.get(wanted as usize) else { continue };
             let is_whole = offer.devices == kind.all().count();
-            let worth = (view.request.traffic.over(*ring), broken(offer.devices, is_whole, wanted));
+            let time_ns = view.request.traffic.over(*ring);
+            let worth = (time_ns, broken(offer.devices, is_whole, wanted), kind.network_permille());
             let candidate = (worth, row.kind, class);
             if last.is_none_or(|last| candidate > last) && best.is_none_or(|best| candidate < best) {
                 best = Some(candidate);

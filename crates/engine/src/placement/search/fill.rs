@@ -166,6 +166,7 @@ impl Fill {
         while left > 0 {
             // Largest first, so of those that take all that is left the last is the tightest.
             let tight = self.bins.iter().rposition(|bin| bin.nodes > 0 && bin.cap.hi >= left);
+            let tight = tight.map(|at| self.faster_like(view, at));
             let Some(at) = tight.or_else(|| self.bins.iter().position(|bin| bin.nodes > 0)) else {
                 return false;
             };
@@ -189,6 +190,19 @@ impl Fill {
         }
         self.assign(view, level, domain, picks);
         true
+    }
+
+    /// A bin whose nodes have as much room as those of this one, and more of their network.
+    fn faster_like(&self, view: View<'_>, at: usize) -> usize {
+        let kind = |bin: &Bin| &view.tree.kinds[usize::from(bin.kind)];
+        let slow = &self.bins[at];
+        if !kind(slow).is_measured() {
+            return at;
+        }
+        let room = |bin: &Bin| (bin.cap.hi, bin.cap.lo, kind(bin).offers()[usize::from(bin.class)].devices);
+        let is_like = |bin: &Bin| bin.nodes > 0 && room(bin) == room(slow);
+        let like = (0..=at).filter(|other| is_like(&self.bins[*other]));
+        like.max_by_key(|other| kind(&self.bins[*other]).network_permille()).unwrap_or(at)
     }
 
     /// The rest is too small for any node: the node with the lowest minimum takes it, and the others give the missing
