@@ -47,7 +47,7 @@ pub enum Verb {
     Defrag(JobName),
     /// Devices of a node, or the node itself, have another grade of health.
     Grade(Health),
-    /// A link was measured. The world does not let the measurement decay: `ok` ends it.
+    /// A link was measured. The world does not let the measurement decay: `100%` ends it.
     Measure(Bandwidth),
     /// A node is not available for a time, or is reserved for a queue.
     Window(Calendar),

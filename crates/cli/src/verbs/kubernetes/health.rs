@@ -23,7 +23,7 @@ pub(super) fn health(session: &Session, asked: Health) -> Result<ExitCode, Failu
             let HealthReportOf { what, grade, xid, bandwidth, reason } = asked.verb;
             if bandwidth.is_some() {
                 let hint = "cordon the node, or report a grade";
-                return Err(Failure::usage("measured bandwidths are for one machine by now", hint));
+                return Err(Failure::usage("measured bandwidths are for one machine so far", hint));
             }
             let grade = grade.unwrap_or_default();
             if xid.is_none() && grade == Grade::Ok {
