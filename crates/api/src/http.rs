@@ -15,9 +15,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body as Bytes;
 use axum::extract::{Query, RawPathParams, State};
-use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
@@ -26,11 +25,12 @@ use ring::digest::{SHA256, digest};
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::protocol::{Answer, Verb};
+use crate::tokens::hex;
 use crate::{Peer, Reply};
 use asked::Asked;
 use document::Document;
 use guard::Guard;
-use routes::{File, Gives, Method, Route};
+use routes::{Body, Gives, Method, Route};
 
 pub use document::{Done, List, LogLine, Submitted, Version};
 pub use openapi::openapi;
@@ -114,7 +114,7 @@ async fn handle(
     State(shared): State<Shared>,
     path: RawPathParams,
     query: Result<Query<Vec<(String, String)>>, axum::extract::rejection::QueryRejection>,
-    request: Request<Bytes>,
+    request: axum::extract::Request,
 ) -> Response {
     answer(route, &shared, &path, query, request).await.unwrap_or_else(|problem| problem.into_response())
 }
@@ -124,13 +124,13 @@ async fn answer(
     shared: &Shared,
     path: &RawPathParams,
     query: Result<Query<Vec<(String, String)>>, axum::extract::rejection::QueryRejection>,
-    request: Request<Bytes>,
+    request: axum::extract::Request,
 ) -> Result<Response, Box<Problem>> {
     let (parts, body) = request.into_parts();
-    let peer = if route.path == "/v1/version" { None } else { Some(shared.peer(&parts.headers).await?) };
+    let peer = if route.needs_token() { Some(shared.peer(&parts.headers).await?) } else { None };
     let is_stream = matches!(route.gives, Gives::Events(_));
     let place = peer.as_ref().map(|peer| shared.guard.admit(peer, is_stream)).transpose()?;
-    let body_max = if matches!(route.body, routes::Body::Nothing) { 0 } else { BODY_BYTES_MAX };
+    let body_max = if matches!(route.body, Body::Nothing) { 0 } else { BODY_BYTES_MAX };
     let Query(query) = query.map_err(|e| Problem::field("query", e.body_text(), ""))?;
     let asked = Asked {
         path: path.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
@@ -151,7 +151,7 @@ async fn answer(
         Gives::Events(_) => begun(work).await?,
     };
     // Until all of it is sent: a client that reads slowly takes a place.
-    Ok(response.map(|body| Bytes::new(guard::Held::new(body, place))))
+    Ok(response.map(|body| axum::body::Body::new(guard::Held::new(body, place))))
 }
 
 /// A request that was read.
@@ -224,7 +224,10 @@ async fn begun(work: Work) -> Result<Response, Box<Problem>> {
 fn events(work: Arc<Work>, first: Option<Answer>, answers: Answers, working: Working) -> Response {
     let named = |name: &str, id: Option<u64>, json: Vec<u8>| {
         let event = Event::default().event(name).data(String::from_utf8_lossy(&json));
-        id.map_or(event.clone(), |id| event.id(id.to_string()))
+        match id {
+            Some(id) => event.id(id.to_string()),
+            None => event,
+        }
     };
     let all = futures::stream::iter(first).chain(ReceiverStream::new(answers));
     let each = all.map(move |answer| {
@@ -283,17 +286,8 @@ fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>
 }
 
 fn tag_of(body: &[u8]) -> String {
-    let digest = digest(&SHA256, body);
-    let half = digest.as_ref().iter().take(16).map(|byte| format!("{byte:02x}"));
-    format!("\"{}\"", half.collect::<String>())
-}
-
-/// Kept out of [`File`]'s own module: what a request may carry a file as.
-const fn is_file(body: &routes::Body) -> Option<File> {
-    match body {
-        routes::Body::File(file) => Some(*file),
-        _ => None,
-    }
+    let digest = hex(digest(&SHA256, body).as_ref());
+    format!("\"{}\"", &digest[..digest.len() / 2])
 }
 
 #[cfg(test)]

@@ -16,10 +16,10 @@ use hyper::body::{Frame, SizeHint};
 use phalanx_model::Owner;
 use tokio::time::timeout;
 
+use super::Shared;
 use super::asked::Asked;
 use super::problem::Problem;
-use super::routes::{self, Route};
-use super::{Shared, is_file};
+use super::routes::Route;
 use crate::Peer;
 
 /// Requests of one user that are answered at once; streams are among them.
@@ -240,11 +240,7 @@ pub(crate) fn check_type(headers: &HeaderMap, asked: &Asked, route: &Route) -> R
     }
     let said = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let said = said.split(';').next().unwrap_or_default().trim();
-    let taken: &[&str] = match (&route.body, is_file(&route.body)) {
-        (_, Some(_)) => &["application/json", "application/yaml", "text/yaml", "application/x-yaml"],
-        (routes::Body::Json(_), _) => &["application/json"],
-        (routes::Body::Nothing | routes::Body::File(_), None) => return Ok(()),
-    };
+    let taken = route.body.content_types();
     if taken.contains(&said) {
         return Ok(());
     }

@@ -93,7 +93,7 @@ fn operation(route: &Route, generator: &mut SchemaGenerator, problem: &Value) ->
         if let Some(body) = body(&route.body, generator) {
             fields.insert("requestBody".to_owned(), body);
         }
-        if route.path == "/v1/version" {
+        if !route.needs_token() {
             fields.insert("security".to_owned(), json!([]));
         }
     }

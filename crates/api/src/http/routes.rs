@@ -1,6 +1,26 @@
 //! Every route: its method and path, what it takes and gives, and the verb that it stands for. The router and the OpenAPI
 //! document are both made from this table.
 
+/// Gives the document that an answer of this kind carries.
+macro_rules! document {
+    ($kind:ident) => {
+        |_, answer| match answer {
+            $crate::protocol::Answer::$kind(view) => $crate::http::document::Document::of(&view),
+            _ => Err($crate::http::problem::Problem::unexpected()),
+        }
+    };
+}
+
+/// Gives the items that an answer of this kind carries, as a list without a further part.
+macro_rules! list {
+    ($kind:ident) => {
+        |_, answer| match answer {
+            $crate::protocol::Answer::$kind(items) => $crate::http::document::List::whole(items),
+            _ => Err($crate::http::problem::Problem::unexpected()),
+        }
+    };
+}
+
 mod admin;
 mod cluster;
 mod jobs;
@@ -25,6 +45,13 @@ pub(crate) struct Route {
     pub(crate) gives: Gives,
     pub(crate) ask: fn(&Asked) -> Result<Verb, Box<Problem>>,
     pub(crate) tell: fn(&Asked, Answer) -> Result<Document, Box<Problem>>,
+}
+
+impl Route {
+    /// Whether a caller must have a token.
+    pub(crate) fn needs_token(&self) -> bool {
+        self.path != "/v1/version"
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +84,17 @@ pub(crate) enum Body {
     Json(fn(&mut SchemaGenerator) -> Schema),
     /// A file that users write, as JSON or YAML.
     File(File),
+}
+
+impl Body {
+    /// The content types that it may come as.
+    pub(crate) const fn content_types(&self) -> &'static [&'static str] {
+        match self {
+            Self::Nothing => &[],
+            Self::Json(_) => &["application/json"],
+            Self::File(_) => &["application/json", "application/yaml", "text/yaml", "application/x-yaml"],
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,8 @@
 
 use std::sync::Mutex;
 
-use axum::http::Method as HttpMethod;
+use axum::body::Body as Content;
+use axum::http::{Method as HttpMethod, Request};
 use http_body_util::BodyExt as _;
 use phalanx_model::{JobId, Owner, Timestamp};
 use serde_json::Value;
@@ -124,7 +125,7 @@ async fn ask_with(
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
-    body: impl Into<Bytes>,
+    body: impl Into<Content>,
 ) -> Answered {
     let mut request = Request::builder().method(HttpMethod::from_bytes(method.as_bytes()).unwrap()).uri(path);
     if !headers.iter().any(|(name, _)| *name == "host") {
@@ -146,7 +147,7 @@ const ANN: (&str, &str) = ("authorization", "Bearer ann");
 const JSON: (&str, &str) = ("content-type", "application/json");
 
 async fn get_as_ann(world: &Arc<World>, path: &str) -> Answered {
-    ask_with(world, "GET", path, &[ANN], Bytes::empty()).await
+    ask_with(world, "GET", path, &[ANN], Content::empty()).await
 }
 
 #[tokio::test]
@@ -162,14 +163,14 @@ async fn only_a_valid_token_opens_a_route() {
         for route in routes::all().filter(|route| route.path != "/v1/version") {
             let path = route.path.replace(['{', '}'], "");
             let method = format!("{:?}", route.method).to_uppercase();
-            let refused = ask_with(&world, &method, &path, &headers, Bytes::empty()).await;
+            let refused = ask_with(&world, &method, &path, &headers, Content::empty()).await;
             assert_eq!(refused.status, StatusCode::UNAUTHORIZED, "{method} {path} {headers:?}");
             assert_eq!(refused.headers[header::WWW_AUTHENTICATE], "Bearer");
             assert!(refused.json()["hint"].as_str().unwrap().contains("phalanx token create"));
         }
     }
     assert!(world.0.lock().unwrap().is_empty(), "nobody was asked");
-    let version = ask_with(&world, "GET", "/v1/version", &[], Bytes::empty()).await;
+    let version = ask_with(&world, "GET", "/v1/version", &[], Content::empty()).await;
     assert_eq!((version.status, version.json()["epoch"].as_u64()), (StatusCode::OK, Some(2)));
 }
 
@@ -196,7 +197,7 @@ async fn a_token_that_reads_changes_nothing() {
     }
     let asked = world.0.lock().unwrap().clone();
     assert!(asked.len() == 1 && asked[0].contains("dry_run\":true"), "{asked:?}");
-    let read = ask_with(&world, "GET", "/v1/jobs", &[wall], Bytes::empty()).await;
+    let read = ask_with(&world, "GET", "/v1/jobs", &[wall], Content::empty()).await;
     assert_eq!(read.status, StatusCode::OK);
 }
 
@@ -204,16 +205,21 @@ async fn a_token_that_reads_changes_nothing() {
 async fn pages_of_other_sites_get_nothing() {
     let world = Arc::new(World::default());
     for host in ["evil.example", "127.0.0.1:1", "127.0.0.1.evil.example:7077", "localhost:7077", ""] {
-        let refused = ask_with(&world, "GET", "/v1/jobs", &[ANN, ("host", host)], Bytes::empty()).await;
+        let refused = ask_with(&world, "GET", "/v1/jobs", &[ANN, ("host", host)], Content::empty()).await;
         assert_eq!(refused.status, StatusCode::MISDIRECTED_REQUEST, "{host}");
     }
     for origin in ["http://evil.example", "null", "https://127.0.0.1:7077", "http://127.0.0.1:7078"] {
         let refused =
-            ask_with(&world, "DELETE", "/v1/jobs/1", &[ANN, ("origin", origin)], Bytes::empty()).await;
+            ask_with(&world, "DELETE", "/v1/jobs/1", &[ANN, ("origin", origin)], Content::empty()).await;
         assert_eq!(refused.status, StatusCode::FORBIDDEN, "{origin}");
     }
-    let own =
-        ask_with(&world, "DELETE", "/v1/jobs/1", &[ANN, ("origin", "http://127.0.0.1:7077")], Bytes::empty());
+    let own = ask_with(
+        &world,
+        "DELETE",
+        "/v1/jobs/1",
+        &[ANN, ("origin", "http://127.0.0.1:7077")],
+        Content::empty(),
+    );
     assert_eq!(own.await.status, StatusCode::OK);
     let read = get_as_ann(&world, "/v1/jobs").await;
     assert!(!read.headers.keys().any(|name| name.as_str().starts_with("access-control")));
@@ -272,7 +278,7 @@ async fn errors_name_the_part_that_is_wrong() {
     let missing = get_as_ann(&world, "/v1/jobs/9").await;
     assert_eq!((missing.status, missing.json()["code"].as_str()), (StatusCode::NOT_FOUND, Some("not_found")));
     assert_eq!(get_as_ann(&world, "/v1/nothing").await.status, StatusCode::NOT_FOUND);
-    let wrong = ask_with(&world, "PUT", "/v1/jobs/1", &[ANN], Bytes::empty()).await;
+    let wrong = ask_with(&world, "PUT", "/v1/jobs/1", &[ANN], Content::empty()).await;
     assert_eq!(wrong.status, StatusCode::METHOD_NOT_ALLOWED);
     let long = "x".repeat(BODY_BYTES_MAX + 1);
     let refused = ask_with(&world, "POST", "/v1/jobs", &[ANN, JSON], long).await;
@@ -301,9 +307,9 @@ async fn a_document_that_did_not_change_is_not_sent_again() {
     let first = get_as_ann(&world, "/v1/jobs/1").await;
     let tag = first.headers[header::ETAG].to_str().unwrap().to_owned();
     let again = [ANN, ("if-none-match", &*format!("\"other\", {tag}"))];
-    let same = ask_with(&world, "GET", "/v1/jobs/1", &again, Bytes::empty()).await;
+    let same = ask_with(&world, "GET", "/v1/jobs/1", &again, Content::empty()).await;
     assert_eq!((same.status, same.text.as_str()), (StatusCode::NOT_MODIFIED, ""));
-    let other = ask_with(&world, "GET", "/v1/jobs/2", &again, Bytes::empty()).await;
+    let other = ask_with(&world, "GET", "/v1/jobs/2", &again, Content::empty()).await;
     assert_eq!(other.status, StatusCode::OK);
 }
 
@@ -332,7 +338,8 @@ async fn streams_are_events_that_a_client_can_go_on_after() {
     );
     let refused = get_as_ann(&world, "/v1/jobs/bobs/logs").await;
     assert_eq!(refused.status, StatusCode::FORBIDDEN, "before a stream begins");
-    let after = ask_with(&world, "GET", "/v1/stream", &[ANN, ("last-event-id", "41")], Bytes::empty()).await;
+    let after =
+        ask_with(&world, "GET", "/v1/stream", &[ANN, ("last-event-id", "41")], Content::empty()).await;
     assert!(after.text.contains("id: 42") && after.text.contains("event: change"), "{}", after.text);
     assert!(after.text.contains("event: reset") && after.text.contains("id: 99"), "{}", after.text);
 }
@@ -367,7 +374,7 @@ async fn one_user_cannot_take_all_places() {
 async fn the_page_is_served_and_no_file_beside_it() {
     let world = Arc::new(World::default());
     for path in ["/", "/jobs/7", "/map", "/nodes/gpu-1.example.com"] {
-        let page = ask_with(&world, "GET", path, &[], Bytes::empty()).await;
+        let page = ask_with(&world, "GET", path, &[], Content::empty()).await;
         assert_eq!(page.status, StatusCode::OK, "{path}");
         assert!(page.text.contains("Phalanx"), "{}", page.text);
     }
@@ -378,7 +385,7 @@ async fn the_page_is_served_and_no_file_beside_it() {
         "/assets/none.js",
         "//etc/passwd.txt",
     ] {
-        let none = ask_with(&world, "GET", path, &[], Bytes::empty()).await;
+        let none = ask_with(&world, "GET", path, &[], Content::empty()).await;
         assert_eq!(none.status, StatusCode::NOT_FOUND, "{path}");
     }
 }

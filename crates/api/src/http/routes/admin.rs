@@ -7,9 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Body, File, Gives, Method, Query, Route, act, number, read, shape, text};
-use crate::http::document::{Document, Done, List};
+use crate::http::document::{Done, List};
 use crate::http::problem::Problem;
-use crate::protocol::{Answer, DefragView, HealthReport, JobRef, TokenView, Verb, WindowAsk};
+use crate::protocol::{DefragView, HealthReport, JobRef, TokenView, Verb, WindowAsk};
 
 pub(crate) const ROUTES: &[Route] = &[
     act(
@@ -130,10 +130,7 @@ pub(crate) const ROUTES: &[Route] = &[
         "Lists the tokens of the caller; for operators, of all users.",
         Gives::Json(shape::<List<TokenView>>),
         |_| Ok(Verb::Tokens),
-        |_, answer| match answer {
-            Answer::Tokens(tokens) => List::whole(tokens),
-            _ => Err(Problem::unexpected()),
-        },
+        list!(Tokens),
     ),
     Route {
         method: Method::Delete,
@@ -161,10 +158,7 @@ const fn moves(name: &'static str, summary: &'static str, ask: super::Ask) -> Ro
         body: Body::Nothing,
         gives: Gives::Json(shape::<DefragView>),
         ask,
-        tell: |_, answer| match answer {
-            Answer::Defrag(view) => Document::of(&view),
-            _ => Err(Problem::unexpected()),
-        },
+        tell: document!(Defrag),
     }
 }
 

@@ -32,10 +32,7 @@ pub(crate) const ROUTES: &[Route] = &[
         "Whom the token belongs to, and what it may do.",
         Gives::Json(shape::<UserView>),
         |_| Ok(Verb::Whoami),
-        |_, answer| match answer {
-            Answer::User(view) => Document::of(&view),
-            _ => Err(Problem::unexpected()),
-        },
+        document!(User),
     ),
     read(
         "/v1/overview",
@@ -43,10 +40,7 @@ pub(crate) const ROUTES: &[Route] = &[
         "The cluster in numbers: nodes, devices, jobs, why jobs wait, queues.",
         Gives::Json(shape::<OverviewView>),
         |_| Ok(Verb::Overview),
-        |_, answer| match answer {
-            Answer::Overview(view) => Document::of(&view),
-            _ => Err(Problem::unexpected()),
-        },
+        document!(Overview),
     ),
     read(
         "/v1/map",
@@ -54,10 +48,7 @@ pub(crate) const ROUTES: &[Route] = &[
         "Every device of every node, with the job that holds it.",
         Gives::Json(shape::<MapView>),
         |_| Ok(Verb::Map),
-        |_, answer| match answer {
-            Answer::Map(view) => Document::of(&view),
-            _ => Err(Problem::unexpected()),
-        },
+        document!(Map),
     ),
     Route {
         method: Method::Get,
@@ -81,10 +72,7 @@ pub(crate) const ROUTES: &[Route] = &[
         "All nodes, with what is free and who holds the rest.",
         Gives::Json(shape::<NodesView>),
         |_| Ok(Verb::Nodes),
-        |_, answer| match answer {
-            Answer::Nodes(view) => Document::of(&view),
-            _ => Err(Problem::unexpected()),
-        },
+        document!(Nodes),
     ),
     read(
         "/v1/nodes/{node}",
@@ -92,10 +80,7 @@ pub(crate) const ROUTES: &[Route] = &[
         "One node with its devices, links and health.",
         Gives::Json(shape::<NodeDetailView>),
         |asked| Ok(Verb::Node { node: asked.node()? }),
-        |_, answer| match answer {
-            Answer::Node(view) => Document::of(&view),
-            _ => Err(Problem::unexpected()),
-        },
+        document!(Node),
     ),
     read(
         "/v1/topology",
@@ -103,10 +88,7 @@ pub(crate) const ROUTES: &[Route] = &[
         "Everything about the machines: the domain tree, links, and predicted costs.",
         Gives::Json(shape::<TopologyView>),
         |_| Ok(Verb::Topology),
-        |_, answer| match answer {
-            Answer::Topology(view) => Document::of(&view),
-            _ => Err(Problem::unexpected()),
-        },
+        document!(Topology),
     ),
     read(
         "/v1/queues",
@@ -114,10 +96,7 @@ pub(crate) const ROUTES: &[Route] = &[
         "The tree of queues, parents before their children.",
         Gives::Json(shape::<List<QueueView>>),
         |_| Ok(Verb::Queues),
-        |_, answer| match answer {
-            Answer::Queues(queues) => List::whole(queues),
-            _ => Err(Problem::unexpected()),
-        },
+        list!(Queues),
     ),
     read(
         "/v1/queues/{queue}",
@@ -125,10 +104,7 @@ pub(crate) const ROUTES: &[Route] = &[
         "One queue with every term of the order, and the gangs that wait in it.",
         Gives::Json(shape::<QueueDetailView>),
         |asked| Ok(Verb::Queue { queue: asked.queue()? }),
-        |_, answer| match answer {
-            Answer::Queue(view) => Document::of(&view),
-            _ => Err(Problem::unexpected()),
-        },
+        document!(Queue),
     ),
     read(
         "/v1/health",
@@ -136,10 +112,7 @@ pub(crate) const ROUTES: &[Route] = &[
         "What is not ok of nodes and devices, with its evidence, and the last samples.",
         Gives::Json(shape::<HealthView>),
         |_| Ok(Verb::Health { node: None }),
-        |_, answer| match answer {
-            Answer::Health(view) => Document::of(&view),
-            _ => Err(Problem::unexpected()),
-        },
+        document!(Health),
     ),
     read(
         "/v1/calendar",
@@ -147,10 +120,7 @@ pub(crate) const ROUTES: &[Route] = &[
         "Windows of maintenance, blocks for queues, drains by a time, and nodes that are taken back.",
         Gives::Json(shape::<List<WindowView>>),
         |_| Ok(Verb::Calendar),
-        |_, answer| match answer {
-            Answer::Calendar(windows) => List::whole(windows),
-            _ => Err(Problem::unexpected()),
-        },
+        list!(Calendar),
     ),
     Route {
         method: Method::Get,
@@ -161,10 +131,7 @@ pub(crate) const ROUTES: &[Route] = &[
         body: Body::Nothing,
         gives: Gives::Json(shape::<List<HistoryView>>),
         ask: |asked| Ok(Verb::History { job: None, limit: asked.limit()? }),
-        tell: |_, answer| match answer {
-            Answer::History(events) => List::whole(events),
-            _ => Err(Problem::unexpected()),
-        },
+        tell: list!(History),
     },
     Route {
         method: Method::Get,
@@ -188,10 +155,7 @@ pub(crate) const ROUTES: &[Route] = &[
             };
             Ok(Verb::Audit { filter, limit: asked.limit()? })
         },
-        tell: |_, answer| match answer {
-            Answer::Audit(lines) => List::whole(lines),
-            _ => Err(Problem::unexpected()),
-        },
+        tell: list!(Audit),
     },
     Route {
         method: Method::Get,
@@ -224,10 +188,7 @@ pub(crate) const ROUTES: &[Route] = &[
                 until: asked.time("until")?,
             }))
         },
-        tell: |_, answer| match answer {
-            Answer::Bill(view) => Document::of(&view),
-            _ => Err(Problem::unexpected()),
-        },
+        tell: document!(Bill),
     },
     Route {
         method: Method::Get,
@@ -248,10 +209,7 @@ pub(crate) const ROUTES: &[Route] = &[
                 since: asked.time("since")?,
             }))
         },
-        tell: |_, answer| match answer {
-            Answer::Advice(view) => Document::of(&view),
-            _ => Err(Problem::unexpected()),
-        },
+        tell: document!(Advice),
     },
 ];
 

@@ -81,10 +81,7 @@ pub(crate) const ROUTES: &[Route] = &[
         body: Body::File(File::Job),
         gives: Gives::Json(shape::<DryRunView>),
         ask: |asked| Ok(Verb::SubmitFile { text: asked.body_text()?, key: None, dry_run: true }),
-        tell: |_, answer| match answer {
-            Answer::DryRun(view) => Document::of(&view),
-            _ => Err(Problem::unexpected()),
-        },
+        tell: document!(DryRun),
     },
     read(
         "/v1/jobs/{job}",
@@ -92,10 +89,7 @@ pub(crate) const ROUTES: &[Route] = &[
         "One job, by its number or its name; `7.3` is task 3 of the array 7.",
         Gives::Json(shape::<JobView>),
         |asked| Ok(Verb::Get { job: asked.job() }),
-        |_, answer| match answer {
-            Answer::Job(view) => Document::of(&view),
-            _ => Err(Problem::unexpected()),
-        },
+        document!(Job),
     ),
     Route {
         method: Method::Delete,
@@ -125,10 +119,7 @@ pub(crate) const ROUTES: &[Route] = &[
         "Why a job waits, what would change that, and when it is expected to start.",
         Gives::Json(shape::<WhyView>),
         |asked| Ok(Verb::Why { job: asked.job() }),
-        |_, answer| match answer {
-            Answer::Why(view) => Document::of(&view),
-            _ => Err(Problem::unexpected()),
-        },
+        document!(Why),
     ),
     Route {
         method: Method::Get,
@@ -176,10 +167,7 @@ pub(crate) const ROUTES: &[Route] = &[
         "Where the replicas of a service are reached.",
         Gives::Json(shape::<EndpointsView>),
         |asked| Ok(Verb::Endpoints { job: asked.job(), from: None::<NodeName> }),
-        |_, answer| match answer {
-            Answer::Endpoints(view) => Document::of(&view),
-            _ => Err(Problem::unexpected()),
-        },
+        document!(Endpoints),
     ),
     act(
         "/v1/jobs/{job}/hold",
