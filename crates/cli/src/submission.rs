@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use phalanx_model::{Gang, Job, JobId, Owner, Program, SecretSource, Timestamp};
+use phalanx_model::{Gang, Job, JobId, Owner, SecretSource, Timestamp};
 use phalanx_spec::job::RetryFile;
 use phalanx_spec::scalar::RetryCause;
 use phalanx_spec::{At, FILE_BYTES_MAX, JobFile, Place, Scalar, Source, SubmitContext, SubmitFlags};
@@ -164,19 +164,13 @@ fn this_user() -> Owner {
 
 /// The submitter's paths and language, where the job does not say its own.
 fn pass_on(job: &mut Job, variable: &dyn Fn(&str) -> Option<String>) {
-    for program in job.gangs.iter_mut().flat_map(programs) {
+    for program in job.gangs.iter_mut().flat_map(Gang::programs_mut) {
         for name in PASSED_ON {
             if let Some(value) = variable(name).filter(|_| !program.secrets.contains_key(name)) {
                 program.env.entry(name.to_owned()).or_insert(value);
             }
         }
     }
-}
-
-/// Of the gang itself, and of its roles.
-fn programs(gang: &mut Gang) -> impl Iterator<Item = &mut Program> {
-    let roles = gang.roles.iter_mut().filter_map(|role| role.program.as_mut());
-    std::iter::once(&mut gang.program).chain(roles)
 }
 
 fn read_secrets(job: &Job, origin: &Origin<'_>) -> Result<BTreeMap<String, String>, Failure> {

@@ -186,13 +186,14 @@ pub(crate) fn operator(peer: &Peer) -> Result<(), Failure> {
 
 /// What a job may do, and with which groups it runs, depends on who its owner is.
 pub(crate) fn known(peer: &Peer) -> Result<(), Failure> {
-    if peer.is_known {
-        return Ok(());
-    }
+    if peer.is_known { Ok(()) } else { Err(unknown(peer)) }
+}
+
+fn unknown(peer: &Peer) -> Failure {
     let message = format!("the account of user {} cannot be looked up", peer.owner.uid);
     let hint = "the name service of this machine does not answer, and a job is not started with fewer groups than its \
                 user has; try again later";
-    Err(refuse(ErrorCode::Unavailable, message, hint))
+    refuse(ErrorCode::Unavailable, message, hint)
 }
 
 /// The submission as the daemon knows it: number, owner and time are not the client's to say.

@@ -245,6 +245,12 @@ impl Gang {
         self.all_needs().zip(sizes)
     }
 
+    /// The programs that its members run: its own, and those of its roles.
+    pub fn programs_mut(&mut self) -> impl Iterator<Item = &mut Program> {
+        let roles = self.roles.iter_mut().filter_map(|role| role.program.as_mut());
+        std::iter::once(&mut self.program).chain(roles)
+    }
+
     /// Whole devices of all members.
     #[must_use]
     pub fn device_count(&self) -> u32 {

@@ -118,9 +118,8 @@ fn with_umask(mut job: Job) -> Job {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask =
         status.lines().find_map(|line| u32::from_str_radix(line.strip_prefix("Umask:")?.trim(), 8).ok());
-    for gang in &mut job.gangs {
-        let roles = gang.roles.iter_mut().filter_map(|role| role.program.as_mut());
-        roles.chain([&mut gang.program]).for_each(|program| program.umask = mask);
+    for program in job.gangs.iter_mut().flat_map(Gang::programs_mut) {
+        program.umask = mask;
     }
     job
 }

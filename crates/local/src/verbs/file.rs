@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use phalanx_api::Peer;
 use phalanx_api::protocol::{Answer, ErrorCode, ErrorView, WrongField};
-use phalanx_model::JobId;
+use phalanx_model::{Gang, JobId};
 use phalanx_spec::{JobFile, SubmitContext};
 
-use super::{Failure, dry_run, refuse, submit as submit_job};
+use super::{Failure, dry_run, submit as submit_job, unknown};
 use crate::daemon::Daemon;
 use crate::user;
 
@@ -39,12 +39,9 @@ pub(super) fn submit(
     };
     let mut job = file.into_job(context).map_err(wrong)?;
     job.key = key.or(job.key);
-    for gang in &mut job.gangs {
-        let roles = gang.roles.iter_mut().filter_map(|role| role.program.as_mut());
-        for program in std::iter::once(&mut gang.program).chain(roles) {
-            if !program.secrets.contains_key(PATH) {
-                program.env.entry(PATH.to_owned()).or_insert_with(|| USUAL_PATH.to_owned());
-            }
+    for program in job.gangs.iter_mut().flat_map(Gang::programs_mut) {
+        if !program.secrets.contains_key(PATH) {
+            program.env.entry(PATH.to_owned()).or_insert_with(|| USUAL_PATH.to_owned());
         }
     }
     if is_dry_run { dry_run(daemon, peer, job) } else { submit_job(daemon, peer, job, &BTreeMap::new()) }
@@ -52,12 +49,5 @@ pub(super) fn submit(
 
 fn home(peer: &Peer) -> Result<String, Failure> {
     let account = user::account(peer.owner.uid, peer.owner.gid);
-    account.map(|account| account.home).map_err(|_| {
-        let message = format!("the account of user {} cannot be looked up", peer.owner.uid);
-        refuse(
-            ErrorCode::Unavailable,
-            message,
-            "the name service of this machine does not answer; try again later",
-        )
-    })
+    account.map(|account| account.home).map_err(|_| unknown(peer))
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use phalanx_api::protocol::{DeviceCounts, JobCounts, NodeCounts, WaitingReason};
-use phalanx_model::{Admin, DeviceMask, Gang, Job, Reason};
+use phalanx_model::{Admin, DeviceMask, Job, Reason};
 use phalanx_shell::{Engine, sentences};
 
 use super::{Reasons, held, records, state, waiting_gang};
@@ -82,10 +82,6 @@ pub(crate) fn waiting(engine: &Engine, reasons: &Reasons) -> Vec<WaitingReason> 
 
 /// Devices that all gangs of a job ask for; of an array, those of one task.
 fn devices_of(job: &Job) -> u64 {
-    let each = |gang: &Gang| {
-        let roles = gang.roles.iter().map(|role| u64::from(role.size) * u64::from(role.needs.devices));
-        u64::from(gang.size) * u64::from(gang.needs.devices) + roles.sum::<u64>()
-    };
     let gangs = if job.turn.array.is_some() { 1 } else { job.gang_count() };
-    job.each_gang().take(gangs as usize).map(each).sum()
+    job.each_gang().take(gangs as usize).map(|gang| u64::from(gang.device_count())).sum()
 }
