@@ -12,7 +12,6 @@ const LINKS_MAX: usize = 64;
 
 /// What is remembered of the samples of one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub(crate) struct Base {
     at: Option<Timestamp>,
@@ -24,7 +23,6 @@ pub(crate) struct Base {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct Link {
     was_up: bool,
     down: u32,
@@ -33,7 +31,6 @@ struct Link {
 
 /// A counter at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Count {
     at: Timestamp,
     value: u64,
@@ -41,7 +38,6 @@ pub(crate) struct Count {
 
 /// Samples since a time, and those of them with clocks that the hardware lowered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct Slow {
     since: Timestamp,
     samples: u32,

@@ -20,11 +20,10 @@ use crate::threads;
 use crate::user;
 use crate::verbs::{self, Failure, known, operator, refuse};
 
-/// Where it is served if nobody says and a port is free. As root these are ports that no other user can open: whoever had the
-/// port while no daemon runs would be sent the tokens of those who still ask there.
-/// IANA assigned none of them.
+/// The ports of a daemon of root, if the operator names none. Only root can open them: another user who had the port while no
+/// daemon runs would receive the tokens of clients that still ask there. IANA has assigned none of them.
 const OF_ROOT: [RangeInclusive<u16>; 2] = [1002..=1009, 914..=952];
-/// Of a daemon that serves one user. The last is any that is free.
+/// The ports of a daemon that serves one user. 0 stands for any free port.
 const OF_USER: [RangeInclusive<u16>; 2] = [7077..=7077, 0..=0];
 
 /// Whether it is served, and who may ask.
@@ -105,16 +104,10 @@ fn listen_anywhere(is_root: bool) -> io::Result<Listening> {
 /// Serves the port that is open from the start, if there is one.
 pub(crate) fn start(daemon: &Arc<Daemon>) -> io::Result<()> {
     let mut state = daemon.api.state();
-    match std::mem::replace(&mut *state, State::Closed) {
-        State::Open(listening) => {
-            *state = State::Served(serve(daemon, listening)?);
-            Ok(())
-        }
-        other => {
-            *state = other;
-            Ok(())
-        }
+    if let State::Open(listening) = std::mem::replace(&mut *state, State::Closed) {
+        *state = State::Served(serve(daemon, listening)?);
     }
+    Ok(())
 }
 
 /// The address at which it is served; from now on, if it was not.
@@ -191,7 +184,7 @@ impl Backend for OfDaemon {
     }
 }
 
-/// Whoever has a token alone is not to get more, or the terminal of a job.
+/// Why a token does not suffice for a verb: it must not make further tokens, open terminals or stop the daemon.
 fn only_at_the_socket(verb: &Verb) -> Option<&'static str> {
     match verb {
         Verb::NewToken(_) => Some("a token is not made with a token"),

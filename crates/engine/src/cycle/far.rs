@@ -190,7 +190,8 @@ impl Cycle<'_> {
         near
     }
 
-    /// The best place for a gang on open nodes if no gang ran and no link were measured. Devices that others use are theirs: nobody knows for how long.
+    /// The best place for a gang on open nodes if no gang ran and no link were measured. Devices that others use are theirs:
+    /// nobody knows for how long.
     pub(super) fn nearest(&mut self, gang: &Gang) -> Option<Near> {
         let hardware = self.ledger.hardware();
         let (tree, usable) = hardware.unmeasured();

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use phalanx_api::protocol::{Answer, MapView, NodeDetailView, OverviewView};
+use phalanx_api::protocol::{Answer, ErrorCode, MapView, NodeDetailView, OverviewView};
 use phalanx_model::NodeName;
 
 use super::{Failure, health, nodes, queues, refuse};
 use crate::daemon::Daemon;
 use crate::views;
-use phalanx_api::protocol::ErrorCode;
 
 pub(super) fn overview(daemon: &Arc<Daemon>) -> Result<Answer, Failure> {
     let view = daemon.shared.overviews.get(|| look(daemon))?;
@@ -63,7 +62,6 @@ fn add_samples(daemon: &Daemon, map: &mut MapView) {
 }
 
 pub(super) fn node(daemon: &Arc<Daemon>, name: &NodeName) -> Result<Answer, Failure> {
-    nodes::known(daemon, name)?;
     let (shared, wanted) = (Arc::clone(daemon), name.clone());
     let found = daemon.engine.look(move |engine| {
         let machine = engine.node(&wanted)?.machine.clone();
@@ -71,6 +69,7 @@ pub(super) fn node(daemon: &Arc<Daemon>, name: &NodeName) -> Result<Answer, Fail
         Some((view, machine))
     })?;
     let Some((mut view, machine)) = found else {
+        nodes::known(daemon, name)?;
         return Err(refuse(ErrorCode::NotFound, format!("no node {name}"), "it is gone since a moment ago"));
     };
     daemon.closed.say(std::slice::from_mut(&mut view));
