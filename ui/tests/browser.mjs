@@ -134,6 +134,19 @@ await checks.run('job: ranks, placement, and a log line that appears live', asyn
   await page.waitForSelector('[data-log-state="live"]');
 });
 
+await checks.run('job: a scroll of the output that is reported after its page is gone is no error', async () => {
+  await open(page, `/jobs/${job}`);
+  await until('output to scroll', async () => page.locator('.log').evaluate((log) => log.scrollHeight > log.clientHeight + 50));
+  const before = bad.length;
+  await page.evaluate(() => {
+    document.querySelector('.log').scrollTop = 0;
+    document.querySelector('nav a[href="/jobs"]').click();
+  });
+  await page.waitForSelector('tr[data-job]');
+  await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+  assert(bad.length === before, bad.slice(before).join('; '));
+});
+
 await checks.run('job: a pending job says why, and can be released and held', async () => {
   await open(page, `/jobs/${held}`);
   await page.waitForSelector('h2:has-text("Why it is pending")');
