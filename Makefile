@@ -43,9 +43,9 @@ swarm: check-tools ## Random clusters, work and faults, on fixed seeds, two proc
 swarm-nightly: ## The same on seeds that begin with today's date
 	$(MAKE) --no-print-directory swarm SWARM_SEED=$$(date +%Y%m%d)00000000 SWARM_STEPS=20000000
 
-bench-sim: check-tools ## All tables of the simulator, into bench/RESULTS.md and a page (half an hour)
-	$(CARGO) run --release -p phalanx-bench -- sim all --into bench/RESULTS.md --page $(TARGET_DIR)/bench-sim.html --picture docs/overload.svg
-	@echo "bench/RESULTS.md, docs/overload.svg and $(TARGET_DIR)/bench-sim.html are written"
+bench-sim: check-tools ## All tables of the simulator, into bench/results/simulator.md and a page (half an hour)
+	$(CARGO) run --release -p phalanx-bench -- sim all --into bench/results/simulator.md --page $(TARGET_DIR)/bench-sim.html --picture docs/overload.svg
+	@echo "bench/results/simulator.md, docs/overload.svg and $(TARGET_DIR)/bench-sim.html are written"
 
 # The Kubernetes of all control planes below: 1.37 or 1.36. If it is not set, the newest.
 KUBERNETES ?= $(PHALANX_KUBERNETES)
@@ -97,9 +97,9 @@ kube-drill: check-tools ## Inject FAULTS (all) into gangs on real kubelets, chec
 	$(CARGO) build --release -p phalanx-cli -p phalanx-examples -p phalanx-bench
 	$(TARGET_DIR)/release/phalanx-bench kube-drill $(addprefix --only ,$(FAULTS)) --page $(TARGET_DIR)/kube-drill.html --json $(TARGET_DIR)/kube-drill.json
 
-bench-kube: check-tools ## Schedulers on a real API server with 1,000 and 5,000 fake nodes, into bench/RESULTS.md (hours; needs Go)
+bench-kube: check-tools ## Schedulers on a real API server with 1,000 and 5,000 fake nodes, into bench/results/kubernetes.md (hours; needs Go)
 	$(CARGO) build --release -p phalanx-cli
-	$(CARGO) run --release -p phalanx-bench -- kube --runner bare --runner kube-scheduler --runner phalanx --into bench/RESULTS.md
+	$(CARGO) run --release -p phalanx-bench -- kube --runner bare --runner kube-scheduler --runner phalanx --into bench/results/kubernetes.md
 
 ui: ## The dashboard, into ui/dist; the next build of phalanx embeds it (needs Node 20 and npm)
 	npm --prefix ui ci --no-audit --no-fund --loglevel=error

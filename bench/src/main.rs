@@ -98,7 +98,7 @@ usage: phalanx-bench kube [--json] [--nodes N] [--only SCENARIO] [--runner NAME]
     --seed N        what is drawn; without it 42
     --limit N       seconds after which a run is cut off; without it 600
     --phalanx FILE  the executable of the runner phalanx; without it `phalanx` beside this one
-    --into FILE     the tables as Markdown between two marks of a file, such as RESULTS.md
+    --into FILE     the tables as Markdown between two marks of a file, such as bench/results/kubernetes.md
 
 usage: phalanx-bench lingjun [--json] [--data FOLDER]
 
@@ -147,7 +147,7 @@ usage: phalanx-bench sim muri|shockwave|gavel|pollux|fgd|philly|compare|overload
     --load X       of compare, another load than its own: 2 divides the time between submissions by two
     --json         JSON in place of text
     --data FOLDER  the traces; without it ../shared/data/traces beside the project
-    --into FILE    the tables as Markdown between two marks of a file, such as RESULTS.md
+    --into FILE    the tables as Markdown between two marks of a file, such as bench/results/simulator.md
     --page FILE    the tables as one HTML page
     --picture FILE of overload: mean completions as an SVG
 

@@ -1,4 +1,4 @@
-//! Tables as text for a terminal, as Markdown for `RESULTS.md`, and as one HTML page.
+//! Tables as text for a terminal, as Markdown for the pages of `bench/results`, and as one HTML page.
 
 use std::fmt::Write;
 use std::path::Path;
