@@ -46,6 +46,7 @@ mod support;
 mod swarm;
 mod terminal;
 mod timing;
+mod tutorial;
 mod users;
 mod wait;
 mod whatif;

@@ -27,6 +27,9 @@ fn examples_are_read() {
         "docs/queue-file.md",
         "docs/policy.md",
         "docs/operate/recovery.md",
+        "docs/how-to.md",
+        "docs/tutorials/one-machine.md",
+        "docs/tutorials/from-slurm.md",
     ];
     for page in pages {
         for (index, text) in blocks(page).iter().enumerate() {
