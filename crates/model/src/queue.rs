@@ -426,7 +426,7 @@ pub enum Reclaim {
     FairShare,
 }
 
-/// Cluster-wide settings. The defaults are in one table in `docs/policy.md`.
+/// Cluster-wide settings. The defaults are in one table in `docs/reference/policy.md`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]

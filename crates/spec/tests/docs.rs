@@ -25,7 +25,7 @@ fn examples_are_read() {
         "docs/job-file.md",
         "docs/cluster-file.md",
         "docs/queue-file.md",
-        "docs/policy.md",
+        "docs/reference/policy.md",
         "docs/operate/recovery.md",
         "docs/how-to.md",
         "docs/tutorials/one-machine.md",
@@ -87,7 +87,7 @@ fn table(page: &str, below: &str) -> Vec<Vec<String>> {
 /// The defaults that both pages tell are those of the code, all of them.
 #[test]
 fn the_defaults_are_those_that_are_told() {
-    for page in ["docs/queue-file.md", "docs/policy.md"] {
+    for page in ["docs/queue-file.md", "docs/reference/policy.md"] {
         tells_the_defaults(page);
     }
 }
