@@ -1,6 +1,6 @@
 # The few commands a person needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo drill kube-drill test swarm swarm-nightly bench-sim bench-kube image deb test-kube test-kubelet kube-upgrade kube-up kube-demo kube-race kube-kills walls fmt deny fuzz clean ui ui-if-node check-tools wasm-target node-tools
+.PHONY: help book demo drill kube-drill test swarm swarm-nightly bench-sim bench-kube image deb test-kube test-kubelet kube-upgrade kube-up kube-demo kube-race kube-kills walls fmt deny fuzz clean ui ui-if-node check-tools wasm-target node-tools
 
 CARGO ?= cargo
 RUST_MIN := 1.95
@@ -10,6 +10,10 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | sort | while IFS="$$(printf '\t')" read -r name what; do \
 	  printf '  make %-6s %s\n' "$$name" "$$what"; done
+
+book: ## Build the book of docs/ into target/book (needs mdbook)
+	@command -v mdbook >/dev/null 2>&1 || { echo "mdbook is missing. Install it with: cargo install --locked mdbook"; exit 1; }
+	mdbook build
 
 demo: check-tools ## Build everything and watch a gang job wait, run and survive
 	$(CARGO) build --release -p phalanx-cli -p phalanx-examples
