@@ -42,6 +42,7 @@ fn stages() -> Vec<(&'static str, Command)> {
     let mut stages = vec![
         ("format", stage(&["fmt", "--all", "--check"])),
         ("lints", stage(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])),
+        ("documentation", own("docs")),
         ("walls", own("walls")),
     ];
     // The same cases every time; `cargo test` by hand tries new ones.

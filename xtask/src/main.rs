@@ -1,10 +1,11 @@
-//! The project's own checks: `cargo run -p xtask -- walls` and `-- ci`.
+//! The project's own checks: `cargo run -p xtask -- docs`, `-- walls` and `-- ci`.
 
 #![forbid(unsafe_code)]
 
 mod bans;
 mod cargo;
 mod ci;
+mod docs;
 mod floats;
 mod floors;
 mod graph;
@@ -18,11 +19,12 @@ mod work;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo run -p xtask -- <walls | work [--update] | mutants [NAME...] | ci>
+const USAGE: &str = "usage: cargo run -p xtask -- <docs | walls | work [--update] | mutants [NAME...] | ci>
+  docs     links of the documentation, the summary of the book, and lists of the reference that the sources have
   walls    who may use whom (crates, and floors inside a crate), bans, wasm32 builds, no floats in the engine, file lengths
   work     instructions that a decision costs, held against what is kept (--update keeps them)
   mutants  whether the tests notice each known bug, put into a copy of the engine
-  ci       format, lints, walls, tests, mutants and work, in that order";
+  ci       format, lints, docs, walls, tests, mutants and work, in that order";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
         return result;
     }
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["docs"] => run_docs(&root()),
         ["walls"] => run_walls(&root()),
         ["work"] => work::run(&root(), false),
         ["work", "--update"] => work::run(&root(), true),
@@ -46,6 +49,26 @@ fn main() -> ExitCode {
 fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_path_buf()
+}
+
+fn run_docs(root: &Path) -> ExitCode {
+    match docs::check(root) {
+        Ok(faults) if faults.is_empty() => {
+            println!("the documentation has no dead links, and no page or item is missing");
+            ExitCode::SUCCESS
+        }
+        Ok(faults) => {
+            for fault in &faults {
+                eprintln!("{fault}");
+            }
+            eprintln!("{} faults in the documentation", faults.len());
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("the documentation cannot be checked: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn run_walls(root: &Path) -> ExitCode {
