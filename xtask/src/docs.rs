@@ -1,6 +1,7 @@
 //! The documentation: every relative link resolves, the summary of the book lists each page once, and the reference has
 //! every item of the lists in the sources.
 
+pub(crate) mod book;
 mod listed;
 mod page;
 

@@ -19,8 +19,9 @@ mod work;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo run -p xtask -- <docs | walls | work [--update] | mutants [NAME...] | ci>
+const USAGE: &str = "usage: cargo run -p xtask -- <docs | book | walls | work [--update] | mutants [NAME...] | ci>
   docs     links of the documentation, the summary of the book, and lists of the reference that the sources have
+  book     what mdbook runs to rewrite links that leave docs/
   walls    who may use whom (crates, and floors inside a crate), bans, wasm32 builds, no floats in the engine, file lengths
   work     instructions that a decision costs, held against what is kept (--update keeps them)
   mutants  whether the tests notice each known bug, put into a copy of the engine
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
     }
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["docs"] => run_docs(&root()),
+        ["book", arguments @ ..] => run_book(arguments),
         ["walls"] => run_walls(&root()),
         ["work"] => work::run(&root(), false),
         ["work", "--update"] => work::run(&root(), true),
@@ -66,6 +68,17 @@ fn run_docs(root: &Path) -> ExitCode {
         }
         Err(error) => {
             eprintln!("the documentation cannot be checked: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// mdbook runs this; `make book` runs mdbook.
+fn run_book(arguments: &[&str]) -> ExitCode {
+    match docs::book::preprocess(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("the links of the book cannot be rewritten: {error}");
             ExitCode::FAILURE
         }
     }
