@@ -1,5 +1,5 @@
-//! Lists in the sources that a page of the reference must have in full: environment variables, exit codes and the codes
-//! of errors.
+//! Lists in the sources that a page of the reference must have in full: environment variables, exit codes, the codes of
+//! errors, and events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,6 +10,11 @@ use crate::lines::{code_lines, rust_files};
 
 const ENVIRONMENT: &str = "docs/reference/environment.md";
 const EXIT_CODES: &str = "docs/reference/exit-codes.md";
+const EVENTS: &str = "docs/reference/events.md";
+/// The events of decisions, and those of what users ask for.
+const SENTENCES: &str = "crates/sentences/src/lib.rs";
+const RECORDED: &[&str] = &["crates/local/src/verbs/turn.rs", "crates/local/src/usage.rs"];
+const KUBERNETES: &str = "crates/kube/src";
 const RANKS: &str = "crates/local/src/env.rs";
 const HELP: &str = "crates/cli/src/args.rs";
 const FAILURES: &str = "crates/cli/src/failure.rs";
@@ -25,6 +30,8 @@ pub(super) fn check(root: &Path) -> Result<Vec<Fault>, CargoError> {
     faults.extend(compare(root, EXIT_CODES, "## Exit codes", &of(HELP, codes), |_| true)?);
     let errors = error_codes(&read(&root.join(FAILURES))?);
     faults.extend(compare(root, EXIT_CODES, "## Error codes", &of(FAILURES, errors), |_| true)?);
+    faults.extend(compare(root, EVENTS, "## Events of jobs", &job_events(root)?, |_| true)?);
+    faults.extend(compare(root, EVENTS, "## Events of Kubernetes", &gang_events(root)?, |_| true)?);
     Ok(faults)
 }
 
@@ -128,6 +135,54 @@ fn is_variable(word: &str) -> bool {
         && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
+fn job_events(root: &Path) -> Result<Items, CargoError> {
+    let mut items = of(SENTENCES, words_after(&read(&root.join(SENTENCES))?, "job,"));
+    for file in RECORDED {
+        let calls = words_in(&read(&root.join(file))?, "said(", ");");
+        let is_word = |word: &String| word.bytes().all(|b| b.is_ascii_lowercase() || b == b' ');
+        items.extend(of(file, calls.into_iter().filter(is_word).collect()));
+    }
+    Ok(items)
+}
+
+fn gang_events(root: &Path) -> Result<Items, CargoError> {
+    let mut items = Items::new();
+    for file in rust_files(&root.join(KUBERNETES))? {
+        let text = read(&file)?;
+        let name = file.strip_prefix(root).unwrap_or(&file).to_path_buf();
+        let mut words = words_in(&text, "GangEvent {", "}");
+        words.extend(words_in(&text, "tell_job(", ");"));
+        if name.ends_with("messages.rs") {
+            words.extend(words_after(&text, "&str ="));
+        }
+        let is_reason = |word: &String| {
+            word.starts_with(|c: char| c.is_ascii_uppercase())
+                && word.bytes().all(|b| b.is_ascii_alphanumeric())
+        };
+        items.extend(words.into_iter().filter(is_reason).map(|word| (word, name.clone())));
+    }
+    Ok(items)
+}
+
+/// The code of a file in one line.
+fn joined(source: &str) -> String {
+    code_lines(source).map(|(_, line)| line.trim()).collect::<Vec<_>>().join(" ")
+}
+
+/// Texts that directly follow a mark.
+fn words_after(source: &str, mark: &str) -> BTreeSet<String> {
+    let text = joined(source);
+    let word = |rest: &str| rest.trim_start().strip_prefix('"')?.split('"').next().map(str::to_owned);
+    text.split(mark).skip(1).filter_map(word).collect()
+}
+
+/// The first text between each opening and the next closing.
+fn words_in(source: &str, open: &str, close: &str) -> BTreeSet<String> {
+    let text = joined(source);
+    let word = |rest: &str| literals(rest.split(close).next()?).next().map(str::to_owned);
+    text.split(open).skip(1).filter_map(word).collect()
+}
+
 /// The first words of the lines of the help text.
 fn exit_codes(source: &str) -> BTreeSet<String> {
     let Some((_, rest)) = source.split_once("const EXIT_CODES: &str = \"\\\n") else {
@@ -138,15 +193,10 @@ fn exit_codes(source: &str) -> BTreeSet<String> {
     text.lines().filter_map(code).collect()
 }
 
-/// The words of `Failure`, as the first text behind `new(` or `=> (`.
+/// The words of `Failure`.
 fn error_codes(source: &str) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    let text = code_lines(source).map(|(_, line)| line.trim()).collect::<Vec<_>>().join("");
-    for begin in ["Self::new(", "=> ("] {
-        for rest in text.split(begin).skip(1) {
-            found.extend(rest.strip_prefix('"').and_then(|rest| rest.split('"').next()).map(str::to_owned));
-        }
-    }
+    let mut found = words_after(source, "Self::new(");
+    found.extend(words_after(source, "=> ("));
     found
 }
 
@@ -190,6 +240,14 @@ mod tests {
         assert_eq!(found(exit_codes(help)), ["0", "64", "N"]);
         let source = "Self::new(\n  \"broken\",\n  UNAVAILABLE)\nError => (\"bad_request\", USAGE),\n// Self::new(\"no\")\nSelf::new(code, exit)";
         assert_eq!(found(error_codes(source)), ["bad_request", "broken"]);
+    }
+
+    #[test]
+    fn events_are_read_where_they_are_made() {
+        let decided = "(gang.job, \"starting\", where_)\n(\n  *job,\n  \"scaled\",\n  format!(\"from {x}\"))";
+        assert_eq!(found(words_after(decided, "job,")), ["scaled", "starting"]);
+        let asked = "said(daemon, id, \"held\", format!(\"by {by}\"), None);\nsaid(daemon, id, what);";
+        assert_eq!(found(words_in(asked, "said(", ");")), ["held"]);
     }
 
     #[test]
