@@ -3,6 +3,7 @@
 
 pub(crate) mod book;
 mod listed;
+mod mentions;
 mod page;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,6 +49,7 @@ impl fmt::Display for Fault {
 pub(crate) fn check(root: &Path) -> Result<Vec<Fault>, CargoError> {
     let mut faults = check_pages(root)?;
     faults.extend(listed::check(root)?);
+    faults.extend(mentions::check(root)?);
     faults.sort();
     Ok(faults)
 }
