@@ -23,6 +23,10 @@ echo /etc/default/phalanx > "$stage/DEBIAN/conffiles"
 mkdir -p "$stage/usr/share/bash-completion/completions" "$stage/usr/share/zsh/vendor-completions"
 "$program" completion bash > "$stage/usr/share/bash-completion/completions/phalanx"
 "$program" completion zsh > "$stage/usr/share/zsh/vendor-completions/_phalanx"
+"$program" man --into "$stage/usr/share/man/man1"
+gzip -9n "$stage"/usr/share/man/man1/*.1
+chmod 644 "$stage"/usr/share/man/man1/*
+put 644 "$root/docs/slurm.md" usr/share/doc/phalanx/slurm.md
 
 # The oldest C library that has all that the program links to; a static program needs none.
 glibc=$(grep -aoE 'GLIBC_2\.[0-9]+' "$program" | sort -uV | tail -n 1 | cut -d_ -f2)

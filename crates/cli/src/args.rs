@@ -133,6 +133,8 @@ pub(crate) enum Verb {
     Cancel(Either<Cancel>),
     /// List nodes and what is free on them.
     Nodes(Reach),
+    /// Draw the cluster: a cell for each GPU, with the job that holds it, below the domains of the topology.
+    Map(MapOf),
     /// Watch jobs, nodes and queues of this machine; or show how many GPUs nodes and jobs of a cluster have and hold.
     Top(TopOf),
     /// Print the address of the dashboard, with a token that is yours.
@@ -204,10 +206,23 @@ pub(crate) enum Verb {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
         words: Vec<String>,
     },
+    /// Commands for users of Slurm: `sbatch`, `srun`, `salloc`, `squeue`, `sinfo`, `scancel`, `sacct`, `scontrol`.
+    #[command(disable_help_flag = true)]
+    Slurm {
+        /// The command and its options, as in Slurm.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+        words: Vec<String>,
+    },
     /// Print the completion script of a shell: `source <(phalanx completion bash)`.
     Completion {
         #[arg(value_parser = ["bash", "zsh", "fish", "elvish", "powershell"])]
         shell: String,
+    },
+    /// Write the manual pages, one for each command.
+    Man {
+        /// Folder for the pages.
+        #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+        into: PathBuf,
     },
     /// Print the JSON Schema of a file.
     Schema { file: SchemaOf },
@@ -234,6 +249,13 @@ pub(crate) enum Verb {
     /// Measures between two ranks; submitted by `topo probe`.
     #[command(name = "__measure", hide = true)]
     Measure(Measure),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MapOf {
+    /// Only this job with its letter; the others as one: number or name.
+    #[arg(long, value_name = "JOB", add = ArgValueCompleter::new(complete::jobs))]
+    pub(crate) job: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

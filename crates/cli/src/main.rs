@@ -8,6 +8,7 @@ mod failure;
 mod measure;
 mod output;
 mod show;
+mod slurm;
 mod submission;
 mod verbs;
 

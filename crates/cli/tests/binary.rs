@@ -62,6 +62,7 @@ fn world(verb: &Verb) -> Vec<Answer> {
         }
         Verb::Endpoints { .. } => vec![Answer::Endpoints(views::endpoints())],
         Verb::Topology => vec![Answer::Topology(views::topology())],
+        Verb::Map => vec![Answer::Map(views::map())],
         Verb::Queues => vec![Answer::Queues(views::queues())],
         Verb::Queue { .. } => vec![Answer::Queue(Box::new(views::queue()))],
         Verb::History { .. } => vec![Answer::History(views::history())],
@@ -106,7 +107,6 @@ fn world(verb: &Verb) -> Vec<Answer> {
         // Only HTTP clients ask so.
         Verb::Whoami
         | Verb::Overview
-        | Verb::Map
         | Verb::Node { .. }
         | Verb::Watch { .. }
         | Verb::SubmitFile { .. }
@@ -157,6 +157,7 @@ fn every_answer_is_a_document() {
         ("health", "Health", "health"),
         ("endpoints", "Endpoints", "endpoints chat --from gpu-2"),
         ("defrag", "Defrag", "defrag"),
+        ("map", "Map", "map"),
         ("calendar", "Calendar", "calendar"),
         ("submit", "Submitted", "submit -- x"),
         ("dry-run", "DryRun", "submit --dry-run -- x"),
@@ -958,4 +959,31 @@ fn a_job_to_wait_for_may_be_named() {
     assert_eq!(after.iter().map(|after| after.job).collect::<Vec<_>>(), [views::running().id, JobId(12)]);
     let run = fake.run("submit --after nope -- x");
     assert_eq!((run.code, run.err.contains("no job nope")), (66, true), "{}", run.err);
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::absent();
+    let into = dir.path().join("man");
+    assert_eq!(fake.run(&format!("man --into {}", into.display())).code, 0);
+    let help = fake.run("help").out;
+    let listed =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let verbs: Vec<&str> = listed
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|verb| *verb != "help")
+        .collect();
+    assert!(verbs.len() > 40 && verbs.contains(&"slurm"), "{verbs:?}");
+    for verb in verbs {
+        let page = std::fs::read_to_string(into.join(format!("phalanx-{verb}.1"))).unwrap_or_default();
+        assert!(page.contains(".SH NAME") && page.contains(".SH SYNOPSIS"), "{verb}: {page}");
+    }
+    let main = std::fs::read_to_string(into.join("phalanx.1")).unwrap();
+    assert!(main.contains("phalanx\\-submit(1)"), "{main}");
+    let hidden = std::fs::read_dir(&into)
+        .unwrap()
+        .filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().contains("__"));
+    assert_eq!(hidden.count(), 0);
 }

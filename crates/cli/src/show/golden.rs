@@ -4,7 +4,7 @@
 #![allow(unreachable_pub)]
 
 #[path = "../../tests/views/mod.rs"]
-mod views;
+pub(crate) mod views;
 
 use std::path::Path;
 
@@ -78,6 +78,15 @@ fn stalled() -> phalanx_api::protocol::JobView {
         progress.unread = Some("rank 0: it has no step=NUMBER: \"epoch 7\"".to_owned());
     }
     job
+}
+
+#[test]
+fn map() {
+    let lit = phalanx_model::JobId(5);
+    same("map", &map::page(&page(), &views::map(), None));
+    same("map-80", &map::page(&narrow(), &views::map(), None));
+    same("map-ascii", &map::page(&Page { ascii: true, ..narrow() }, &views::map(), Some(lit)));
+    same("map-quiet", &map::page(&Page { quiet: true, ..narrow() }, &views::map(), None));
 }
 
 #[test]

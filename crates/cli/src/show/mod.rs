@@ -14,6 +14,7 @@ pub(crate) mod health;
 pub(crate) mod history;
 pub(crate) mod jobs;
 pub(crate) mod kubernetes;
+pub(crate) mod map;
 pub(crate) mod nodes;
 mod placed;
 pub(crate) mod predict;
@@ -29,7 +30,7 @@ mod turn;
 pub(crate) mod why;
 
 #[cfg(test)]
-mod golden;
+pub(crate) mod golden;
 
 use std::fmt::Write as _;
 

@@ -28,7 +28,7 @@ pub(super) const INTERRUPTED: u8 = 130;
 
 /// What Ctrl-C means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Interrupt {
+pub(crate) enum Interrupt {
     Cancel,
     Leave,
 }
@@ -53,7 +53,7 @@ enum Happening {
 }
 
 /// Interrupts wait to be taken by a thread, from now on and in every thread that follows.
-pub(super) fn block_interrupts() -> SigSet {
+pub(crate) fn block_interrupts() -> SigSet {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGINT);
     signals.add(Signal::SIGTERM);
@@ -63,7 +63,7 @@ pub(super) fn block_interrupts() -> SigSet {
 }
 
 /// Waits for the end without showing output. Ctrl-C ends the wait and not the job.
-pub(super) fn wait(session: &Session, job: JobId) -> Result<ExitCode, Failure> {
+pub(crate) fn wait(session: &Session, job: JobId) -> Result<ExitCode, Failure> {
     let interrupts = block_interrupts();
     let view = Follower::start(session, job, None, Interrupt::Leave, interrupts).finish()?;
     let Some(view) = view else { return Ok(ExitCode::from(INTERRUPTED)) };
@@ -74,7 +74,7 @@ pub(super) fn wait(session: &Session, job: JobId) -> Result<ExitCode, Failure> {
 }
 
 /// Waits for the end; with the number of its members it shows the output of the job until then.
-pub(super) fn run(
+pub(crate) fn run(
     session: &Session,
     job: JobId,
     ranks: Option<u32>,
@@ -98,7 +98,7 @@ pub(super) struct Interrupts(Receiver<Happening>);
 
 impl Interrupts {
     /// Until one comes, or none can.
-    pub(super) fn wait(&self) {
+    pub(crate) fn wait(&self) {
         while let Ok(happening) = self.0.recv() {
             if matches!(happening, Happening::Interrupted) {
                 return;

@@ -8,19 +8,20 @@ mod daemon;
 mod defrag;
 mod doctor;
 mod endpoints;
-mod follow;
+pub(crate) mod follow;
 mod health;
 mod jobs;
 mod kubernetes;
 mod logs;
+mod man;
 mod node;
 mod policy;
 pub(crate) mod predict;
 pub(crate) mod probe;
 mod scheduler;
 mod sim;
-mod submit;
-mod terminal;
+pub(crate) mod submit;
+pub(crate) mod terminal;
 mod token;
 mod top;
 pub(crate) mod topo;
@@ -43,16 +44,17 @@ use crate::failure::{Failure, USAGE};
 use crate::measure;
 use crate::output::{self, Format, Output};
 use crate::show::Fleet;
+use crate::slurm;
 
 /// What every verb needs: where the daemon is, and where answers go.
-struct Session {
-    paths: Paths,
-    out: Output,
+pub(crate) struct Session {
+    pub(crate) paths: Paths,
+    pub(crate) out: Output,
 }
 
 impl Session {
     /// One question, one answer.
-    fn ask(&self, verb: Ask) -> Result<Answer, Failure> {
+    pub(crate) fn ask(&self, verb: Ask) -> Result<Answer, Failure> {
         Ok(client::ask_once(&self.paths.socket(), verb)?)
     }
 
@@ -65,7 +67,7 @@ impl Session {
     }
 
     /// A verb whose answer is one sentence.
-    fn done(&self, verb: Ask) -> Result<ExitCode, Failure> {
+    pub(crate) fn done(&self, verb: Ask) -> Result<ExitCode, Failure> {
         let Answer::Done { detail } = self.ask(verb)? else { return Err(Failure::unexpected()) };
         let body = serde_json::json!({ "detail": detail });
         self.out.show(
@@ -80,7 +82,7 @@ impl Session {
 
 /// Runs the program.
 pub(crate) fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
-    let words: Vec<OsString> = words.collect();
+    let words: Vec<OsString> = slurm::by_own_name(words.collect());
     let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
         Err(error) => return refuse(&error, &words),
@@ -115,6 +117,7 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
         Verb::Cancel(cancel) if cancel.verb.jobs.is_empty() => jobs::cancel_by(&session, &cancel.verb),
         Verb::Cancel(cancel) => jobs::cancel(&session, &cancel.verb.jobs),
         Verb::Nodes(_) => cluster::nodes(&session),
+        Verb::Map(of) => cluster::map(&session, of.job.as_deref()),
         Verb::Dashboard(asked) => token::dashboard(&session, &asked),
         Verb::Token(asked) => token::token(&session, asked),
         Verb::Topo(topo) => topo::topo(&session, topo),
@@ -149,12 +152,14 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
         Verb::Health(asked) => health::health(&session, asked),
         Verb::Calendar(asked) => calendar::calendar(&session, asked),
         Verb::Notice(notice) => calendar::notice(&session, &notice),
+        Verb::Slurm { words } => slurm::main(&session, &words),
         Verb::Completion { shell } => complete::register(&shell).map(|()| ExitCode::SUCCESS),
         Verb::Snapshot(asked) => sim::snapshot(&session, asked.verb.file.as_deref()),
         Verb::Node(asked) => Ok(node::node(asked)),
         Verb::Scheduler(asked) => Ok(scheduler::scheduler(asked)),
         Verb::Replay(replay) => sim::replay(&session, &replay),
         Verb::Sim { words } => sim::sim(&session, &words),
+        Verb::Man { into } => man::man(&into),
         Verb::Schema { file } => schema(file),
         Verb::Crds => crds(),
         Verb::Shim { dir } => Ok(phalanx_node::shim::main(&dir)),

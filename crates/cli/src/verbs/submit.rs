@@ -17,8 +17,8 @@ use crate::submission::Submission;
 
 /// What the daemon made of a submission.
 #[derive(Serialize)]
-struct Submitted {
-    job: JobId,
+pub(crate) struct Submitted {
+    pub(crate) job: JobId,
     name: String,
     /// The key was used before, and this is that job.
     existing: bool,
@@ -44,7 +44,7 @@ pub(super) fn submit(session: &Session, submit: Submit) -> Result<ExitCode, Fail
 }
 
 /// The job as it is written, with the numbers of the jobs that it waits for by name.
-fn read(session: &Session, mut job: JobArgs) -> Result<Submission, Failure> {
+pub(super) fn read(session: &Session, mut job: JobArgs) -> Result<Submission, Failure> {
     for after in &mut job.after {
         *after = by_number(session, after)?;
     }
@@ -65,9 +65,9 @@ fn by_number(session: &Session, after: &str) -> Result<String, Failure> {
     Ok(format!("{}{end}", known.id))
 }
 
-/// Submits a job that somebody will sit at.
-pub(super) fn begin(session: &Session, job: JobArgs) -> Result<JobId, Failure> {
-    let submitted = hand_over(session, read(session, job)?)?;
+/// Submits a job that a user will sit at.
+pub(super) fn begin(session: &Session, submission: Submission) -> Result<JobId, Failure> {
+    let submitted = hand_over(session, submission)?;
     session.out.note(sentence(&submitted, false).trim_end());
     Ok(submitted.job)
 }
@@ -102,7 +102,10 @@ fn note_unknown_nodes(session: &Session, job: &Job) -> Result<(), Failure> {
     Ok(())
 }
 
-fn hand_over(session: &Session, Submission { job, secrets }: Submission) -> Result<Submitted, Failure> {
+pub(crate) fn hand_over(
+    session: &Session,
+    Submission { job, secrets }: Submission,
+) -> Result<Submitted, Failure> {
     note_unknown_nodes(session, &job)?;
     let job = with_umask(job);
     let Answer::Submitted { job, name, existing } =
@@ -142,7 +145,7 @@ struct Preview<'a> {
     declared_nodes: Vec<NodeName>,
 }
 
-fn preview(session: &Session, job: &Job) -> Result<ExitCode, Failure> {
+pub(crate) fn preview(session: &Session, job: &Job) -> Result<ExitCode, Failure> {
     note_unknown_nodes(session, job)?;
     let Answer::DryRun(view) = session.ask(Ask::DryRun { job: Box::new(job.clone()) })? else {
         return Err(Failure::unexpected());

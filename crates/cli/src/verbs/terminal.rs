@@ -16,6 +16,7 @@ use super::{Session, submit};
 use crate::args::{Alloc, Exec, JobArgs};
 use crate::failure::Failure;
 use crate::output::print_error;
+use crate::submission::Submission;
 
 /// How long a keeper that was just started may take to listen.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -51,11 +52,7 @@ pub(super) fn alloc(session: &Session, alloc: Alloc) -> Result<ExitCode, Failure
 
 /// Submits a job whose first rank has a terminal, waits until it runs, and attaches.
 pub(super) fn run(session: &Session, mut job: JobArgs) -> Result<ExitCode, Failure> {
-    if !terminal::client::has_terminal() {
-        let hint = "without a terminal, leave --pty out; `phalanx submit` with `terminal: true` in its file starts a job \
-                    that `phalanx attach` connects to later";
-        return Err(Failure::usage("standard input is not a terminal", hint));
-    }
+    check()?;
     job.terminal = true;
     // Who sits at one terminal wants one process with all GPUs of the node, and not one process for each GPU.
     if job.file.is_none() && job.launch.is_none() && job.ranks.is_none() && job.ranks_per_node.is_none() {
@@ -64,9 +61,25 @@ pub(super) fn run(session: &Session, mut job: JobArgs) -> Result<ExitCode, Failu
     if !job.env.iter().any(|env| env == "TERM" || env.starts_with("TERM=")) {
         job.env.push(format!("TERM={}", kind()));
     }
+    sit_at(session, submit::read(session, job)?)
+}
+
+/// # Errors
+/// If standard input is not a terminal.
+pub(crate) fn check() -> Result<(), Failure> {
+    if terminal::client::has_terminal() {
+        return Ok(());
+    }
+    let hint = "without a terminal, leave --pty out; `phalanx submit` with `terminal: true` in its file starts a job \
+                that `phalanx attach` connects to later";
+    Err(Failure::usage("standard input is not a terminal", hint))
+}
+
+/// Submits a job that has a terminal, waits until it runs, and attaches.
+pub(crate) fn sit_at(session: &Session, submission: Submission) -> Result<ExitCode, Failure> {
     // Before the job exists, so that no Ctrl-C can fall between the two.
     let interrupts = follow::block_interrupts();
-    let job = submit::begin(session, job)?;
+    let job = submit::begin(session, submission)?;
     let told = match follow::until_running(session, job, interrupts)? {
         follow::Begun::Running(told) => told,
         follow::Begun::Ended(code) => return Ok(code),
@@ -166,7 +179,7 @@ fn wait_for_one(signals: SigSet) {
     let _ = signals.wait();
 }
 
-fn kind() -> String {
+pub(crate) fn kind() -> String {
     variable("TERM").unwrap_or_else(|| PLAIN.to_owned())
 }
 

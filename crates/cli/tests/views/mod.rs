@@ -1011,3 +1011,38 @@ pub fn topology() -> TopologyView {
 fn nodes_held() -> Vec<(NodeName, Vec<HeldView>)> {
     nodes().nodes.into_iter().map(|n| (n.name, n.held)).collect()
 }
+
+/// Five nodes below two leaves: with jobs, closed, broken, in use by others.
+pub fn map() -> MapView {
+    let job = |id: u64, name: &str| MapJob {
+        id: JobId(id),
+        name: name.to_owned(),
+        owner: "alice".to_owned(),
+        queue: "research".to_owned(),
+        state: "running".to_owned(),
+    };
+    let node = |name: &str, leaf: &str, held: &[i64]| MapNode {
+        name: node(name),
+        path: vec!["b1".to_owned(), leaf.to_owned()],
+        model: format!("{} × NVIDIA H100", held.len()),
+        admin: Admin::Open,
+        grade: Grade::Ok,
+        devices: held.iter().map(|of| (*of != 0).then_some(*of)).collect(),
+        busy: None,
+        grades: None,
+    };
+    let mut nodes = vec![
+        node("gpu-1", "l1", &[3, 3, 3, 3, 3, 3, 3, 3]),
+        node("gpu-2", "l1", &[3, 3, 3, 3, 5, 5, 0, 0]),
+        node("gpu-3", "l1", &[0, 0, 0, 0, 0, 0, HELD_BY_OTHERS, TAKES_NO_WORK]),
+        node("gpu-10", "l2", &[TAKES_NO_WORK; 4]),
+        node("cpu-1", "l2", &[]),
+    ];
+    nodes[2].grades = Some([vec![Grade::Ok; 7], vec![Grade::Broken]].concat());
+    nodes[3].admin = Admin::Cordoned;
+    MapView {
+        levels: vec![level("block"), level("leaf")],
+        jobs: vec![job(3, "train"), job(5, "eval")],
+        nodes,
+    }
+}
