@@ -173,30 +173,37 @@ fn arrays_dependencies_lists_and_cancels() {
     let account = out(&world.slurm("sacct -j 1 -n -P -o jobid,state"));
     assert_eq!(account, "1_1|COMPLETED\n1_2|COMPLETED\n1_3|COMPLETED\n");
 
+    let more = "sbatch -a 1-6%1 -H -J tasks --parsable --wrap true";
+    let id = out(&world.slurm(more));
+    let id = id.trim();
+    out(&world.slurm(&format!("scancel {id}_[4-5]")));
+    assert_eq!(out(&world.slurm(&format!("squeue -h -j {id} -o %i"))), format!("{id}_[1-3,6%1]\n"));
+    out(&world.slurm(&format!("scancel {id}")));
+
     out(&world.slurm("sbatch -J long -t 1-0 --gres=gpu:4 -p lab --wrap sleep${IFS}1000"));
-    out(&world.slurm("sbatch -J next -d afterok:2 --wrap true"));
+    out(&world.slurm("sbatch -J next -d afterok:3 --wrap true"));
     out(&world.slurm("sbatch -J held -H --nice=5 --wrap true"));
-    let running = || out(&world.slurm("squeue -h -j 2 -o %T"));
+    let running = || out(&world.slurm("squeue -h -j 3 -o %T"));
     while running() != "RUNNING\n" {}
     let list = out(&world.slurm("squeue -h -o %i|%P|%j|%t|%D|%l|%b|%R"));
     assert_eq!(
         list,
-        "3|default|next|PD|1|UNLIMITED|N/A|(Dependency)\n\
-         4|default|held|PD|1|UNLIMITED|N/A|(JobHeldUser)\n\
-         2|lab|long|R|1|1-00:00:00|gres/gpu:4|gpu-1\n"
+        "4|default|next|PD|1|UNLIMITED|N/A|(Dependency)\n\
+         5|default|held|PD|1|UNLIMITED|N/A|(JobHeldUser)\n\
+         3|lab|long|R|1|1-00:00:00|gres/gpu:4|gpu-1\n"
     );
     let nodes = out(&world.slurm("sinfo -h -N -p lab -o %N|%t|%G"));
     assert_eq!(nodes, "gpu-1|alloc|gpu:4\ngpu-2|idle|gpu:4\n");
-    out(&world.slurm("scontrol update JobId=4 Priority=9"));
-    assert_eq!(out(&world.slurm("squeue -h -j 4 -o %Q")), "9\n");
-    out(&world.slurm("scontrol release 4"));
-    out(&world.phalanx(&["wait", "4"]));
+    out(&world.slurm("scontrol update JobId=5 Priority=9"));
+    assert_eq!(out(&world.slurm("squeue -h -j 5 -o %Q")), "9\n");
+    out(&world.slurm("scontrol release 5"));
+    out(&world.phalanx(&["wait", "5"]));
     assert_eq!(out(&world.slurm("scancel -n long --state=RUNNING")), "");
-    let wait = world.phalanx(&["wait", "2", "3"]);
+    let wait = world.phalanx(&["wait", "3", "4"]);
     assert!(!wait.status.success());
-    let account = out(&world.slurm("sacct -a -n -P -o jobid,state%9 -s CA,CD -j 2,4"));
-    assert!(account.starts_with("2|CANCELLED by "), "{account}");
-    assert!(account.ends_with("\n4|COMPLETED\n"), "{account}");
+    let account = out(&world.slurm("sacct -a -n -P -o jobid,state%9 -s CA,CD -j 3,5"));
+    assert!(account.starts_with("3|CANCELLED by "), "{account}");
+    assert!(account.ends_with("\n5|COMPLETED\n"), "{account}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Jobs as Slurm sees them: a line for a job, and for an array one for each task that runs and one for those that wait.
 
-use phalanx_api::protocol::{Answer, GangView, JobFilter, JobRef, JobView, Verb as Ask};
+use phalanx_api::protocol::{Answer, ArrayView, GangView, JobFilter, JobRef, JobView, Verb as Ask};
 use phalanx_model::{Ending, FailureClass, Job, Phase, Tasks, Timestamp};
 
 use super::options::{Given, Where};
@@ -159,9 +159,7 @@ pub(super) fn of(view: &JobView) -> Vec<Row> {
         .collect();
     rows.sort_by_key(|row| row.task);
     if array.progress.pending > 0 {
-        // Tasks start in the order of their numbers.
-        let skipped = array.tasks.saturating_sub(array.progress.pending);
-        let numbers: Vec<u32> = array.numbers.numbers().skip(usize::try_from(skipped).unwrap_or(0)).collect();
+        let numbers = pending(view, array);
         let mut first = row(view, None, view.gangs.iter().find(is_pending).or(view.gangs.first()));
         let most = array.running_max.map(|most| format!("%{most}")).unwrap_or_default();
         first.id = format!("{}_[{}{most}]", view.id, ranges(&numbers, &array.numbers));
@@ -171,6 +169,19 @@ pub(super) fn of(view: &JobView) -> Vec<Row> {
         rows.insert(0, first);
     }
     rows
+}
+
+/// The numbers of the tasks that wait. If the view does not list all tasks, these are the last ones, since tasks start in
+/// the order of their numbers.
+fn pending(view: &JobView, array: &ArrayView) -> Vec<u32> {
+    if array.left_out == 0 {
+        let waits = |gang: &&GangView| matches!(gang.phase, Some(Phase::Pending { .. }) | None);
+        let mut numbers: Vec<u32> = view.gangs.iter().filter(waits).filter_map(|gang| gang.task).collect();
+        numbers.sort_unstable();
+        return numbers;
+    }
+    let begun = array.tasks.saturating_sub(array.progress.pending);
+    array.numbers.numbers().skip(usize::try_from(begun).unwrap_or(0)).collect()
 }
 
 /// Numbers of tasks as ranges; with the step of the array if it has one.
