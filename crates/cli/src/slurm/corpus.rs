@@ -38,7 +38,8 @@ fn outcome(text: &str) -> String {
 
 /// The flags of `phalanx submit` that say the same.
 fn described(Wanted { args, facts }: &Wanted) -> String {
-    let mut text = format!("nodes {}, tasks {}", facts.nodes, facts.nodes * facts.tasks_per_node);
+    let mut text =
+        format!("nodes {}, tasks {}", facts.nodes, facts.nodes.saturating_mul(facts.tasks_per_node));
     let mut add = |name: &str, value: Option<&str>| {
         if let Some(value) = value {
             let _ = write!(text, ", {name} {value}");
@@ -92,4 +93,28 @@ fn every_script_of_the_corpus_becomes_what_it_says_or_is_refused_by_name() {
     }
     assert_eq!(seen, CORPUS, "UPDATE=1 writes the outcomes anew");
     assert!(count >= 30, "{count} scripts");
+}
+
+mod any {
+    use proptest::prelude::*;
+
+    use super::outcome;
+
+    proptest! {
+        /// Options of every kind with values that fit or do not: the script is read, or refused with a message.
+        #[test]
+        fn no_script_panics(lines in proptest::collection::vec(
+            "(-[JNncGtadwxbpCDHo]|--(nodes|ntasks|ntasks-per-node|gpus|gpus-per-node|gpus-per-task|gres|mem|mem-per-cpu|mem-per-gpu|cpus-per-gpu|time|array|begin|signal|switches|nice|dependency|nodelist|constraint|exclusive|export))[= ]?([0-9]{1,12}|[a-zA-Z0-9:,@%_.+|\\[\\]-]{0,16})",
+            0..6,
+        )) {
+            let text: String = lines.iter().map(|line| format!("#SBATCH {line}\n")).collect();
+            let said = outcome(&format!("#!/bin/bash\n{text}true\n"));
+            prop_assert!(said.starts_with("nodes ") || said.starts_with("refused: sbatch: "), "{}", said);
+        }
+
+        #[test]
+        fn no_text_panics(text in "#!(\\PC|\n#SBATCH |\n){0,40}") {
+            let _ = outcome(&text);
+        }
+    }
 }
