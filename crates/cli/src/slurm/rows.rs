@@ -42,11 +42,7 @@ impl State {
     fn of(word: &str, ending: Option<&Ending>) -> Self {
         let code = match ending {
             Some(Ending::Failed { class: FailureClass::Node, .. }) => "NF",
-            Some(Ending::Failed { detail, .. })
-                if detail.contains("out of memory") || detail.contains("memory limit") =>
-            {
-                "OOM"
-            }
+            Some(Ending::Failed { detail, .. }) if detail.contains("out of memory") => "OOM",
             _ => "",
         };
         let found =
