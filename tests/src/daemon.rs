@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use nix::sys::signal::{SigSet, Signal};
+use phalanx_api::http::CertificateFiles;
 use phalanx_api::protocol::Answer;
 use phalanx_kube::agent::{self, Hardware, PluginSettings};
 use phalanx_kube::gang;
@@ -16,7 +17,7 @@ use phalanx_kube::recognise::NodesUsed;
 use phalanx_kube::world::{self, LeaseSettings, Settings};
 use phalanx_local::Paths;
 use phalanx_local::client::{ClientError, ask};
-use phalanx_local::daemon::{UpOptions, up};
+use phalanx_local::daemon::{ApiAt, ApiTls, UpOptions, up};
 use phalanx_local::preflight::PreflightOptions;
 use phalanx_model::QueueName;
 use phalanx_node::terminal::keeper;
@@ -96,6 +97,14 @@ fn run(state: &Path, files: &[&Path]) -> Result<(), Box<dyn Error>> {
             options.sysfs = sysfs.into();
         }
     }
+    if let Ok(at) = std::env::var("PHALANX_TEST_API") {
+        options.api = ApiAt::Address(at.parse()?);
+    }
+    if let Some(folder) = std::env::var_os("PHALANX_TEST_API_TLS").map(PathBuf::from) {
+        let files = CertificateFiles { certificate: folder.join("cert.pem"), key: folder.join("key.pem") };
+        options.api_tls = Some(ApiTls { files, names: Vec::new() });
+    }
+    options.api_oidc = std::env::var_os("PHALANX_TEST_API_OIDC").map(PathBuf::from);
     if let Ok(command) = std::env::var("PHALANX_TEST_PREFLIGHT") {
         let (every, timeout) = (Duration::from_secs(3_600), Duration::from_secs(10));
         options.preflight = Some(PreflightOptions { command, every, timeout });

@@ -1,9 +1,11 @@
 //! HTTP: routes become verbs, answers become documents. The dashboard is served beside them.
 
 mod asked;
+mod certificate;
 mod clients;
 mod document;
 mod guard;
+mod hosts;
 mod openapi;
 mod page;
 mod problem;
@@ -32,10 +34,12 @@ use document::Document;
 use guard::Guard;
 use routes::{Body, Gives, Method, Route};
 
+pub use certificate::{Certificate, CertificateError, CertificateFiles};
 pub use document::{Done, List, LogLine, Submitted, Version};
+pub use hosts::{Hosts, check_host_name};
 pub use openapi::openapi;
 pub use problem::{FieldProblem, Problem};
-pub use serve::{ANSWERING, Listening, listen, serve};
+pub use serve::{ANSWERING, Listening, Tls, listen, serve};
 
 /// Bytes of a body: a job file may be as long as any other file.
 const BODY_BYTES_MAX: usize = phalanx_spec::FILE_BYTES_MAX;
@@ -46,8 +50,11 @@ const ON_THE_WAY: usize = 16;
 
 /// Who answers: a world.
 pub trait Backend: Send + Sync + 'static {
-    /// Who has this token, if it is valid now.
-    fn peer(&self, token: &str) -> Option<Peer>;
+    /// Who has this token; may block.
+    ///
+    /// # Errors
+    /// Why it names nobody who may ask.
+    fn peer(&self, token: &str) -> Result<Peer, NoPeer>;
 
     /// Answers a verb; may block. A client that is gone is no error.
     ///
@@ -61,6 +68,17 @@ pub trait Backend: Send + Sync + 'static {
     ) -> Result<(), crate::protocol::ErrorView>;
 }
 
+/// Why a token names nobody who may ask. The texts go to the client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoPeer {
+    /// The token is not valid.
+    Unauthorized(&'static str),
+    /// The token is valid, and is for nobody of this machine.
+    Forbidden(String),
+    /// Whether the token is valid cannot be known now.
+    Unavailable(&'static str),
+}
+
 /// What every request shares.
 #[derive(Clone)]
 struct Shared {
@@ -68,8 +86,8 @@ struct Shared {
     guard: Arc<Guard>,
 }
 
-/// All routes of the API, and the dashboard. `hosts` are the names under which clients may ask, with their ports.
-pub fn router(backend: Arc<dyn Backend>, hosts: Vec<String>) -> Router {
+/// All routes of the API, and the dashboard.
+pub fn router(backend: Arc<dyn Backend>, hosts: Hosts) -> Router {
     let shared = Shared { backend, guard: Arc::new(Guard::new(hosts)) };
     let mut router = Router::new();
     for route in routes::all() {
@@ -276,7 +294,16 @@ impl Shared {
             said.strip_prefix("Bearer ").ok_or_else(|| unknown("the token is no bearer token"))?.to_owned();
         let backend = Arc::clone(&self.backend);
         let found = tokio::task::spawn_blocking(move || backend.peer(&token)).await;
-        found.ok().flatten().ok_or_else(|| unknown("the token is not valid, or no longer"))
+        found.map_err(|_| Problem::unexpected())?.map_err(|why| match why {
+            NoPeer::Unauthorized(detail) => unknown(detail),
+            NoPeer::Forbidden(detail) => {
+                let hint = "an operator gives the account: `users` in the file of `phalanx up --api-oidc`";
+                Problem::new(StatusCode::FORBIDDEN, "forbidden", detail, hint)
+            }
+            NoPeer::Unavailable(detail) => {
+                Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail, "try again in a moment")
+            }
+        })
     }
 }
 

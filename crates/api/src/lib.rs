@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod http;
+pub mod oidc;
 mod peer;
 pub mod protocol;
 pub mod tokens;

@@ -10,12 +10,14 @@ use crate::protocol::{Answer, Role};
 #[derive(Clone, Debug)]
 pub struct Peer {
     pub owner: Owner,
-    /// Root, or the user that the daemon runs as.
+    /// Root, the user that the daemon runs as, or an operator by a group of the issuer.
     pub is_operator: bool,
     /// The name service knows the owner, or knows of none; else the number is the name.
     pub is_known: bool,
     /// It came with a token that only reads.
     pub is_reader: bool,
+    /// The name under which it signed in with an issuer, if that is not the name of the account.
+    pub login: Option<String>,
 }
 
 impl Peer {

@@ -1,6 +1,7 @@
 //! What can be typed.
 
 mod advise;
+mod api;
 mod audit;
 mod bill;
 mod calendar;
@@ -36,7 +37,7 @@ pub(crate) use audit::Audit;
 pub(crate) use bill::Bill;
 pub(crate) use calendar::{Calendar, CalendarVerb, Drain, Nodes, Notice};
 pub(crate) use cluster::{Arena, Either, Kind, OfReach, Reach, Top, TopOf, World};
-pub(crate) use daemon::{Doctor, Up, api_flag};
+pub(crate) use daemon::{Doctor, Up};
 pub(crate) use defrag::Defrag;
 pub(crate) use endpoints::Endpoints;
 pub(crate) use health::{Hardware, Health, HealthAct, HealthReportOf};
@@ -98,7 +99,7 @@ pub(crate) struct Global {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Start the daemon on this machine.
-    Up(Up),
+    Up(Box<Up>),
     /// Stop the daemon; jobs go on and are adopted by the next one.
     Down,
     /// Check the state folder of the daemon on this machine, and cut off what is damaged.

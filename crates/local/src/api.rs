@@ -1,5 +1,7 @@
 //! The HTTP API and the dashboard of this machine: where they are served, and who has tokens for them.
 
+mod sign_in;
+
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -7,14 +9,15 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use phalanx_api::http::{self, Backend, Listening};
+use phalanx_api::http::{self, Backend, Certificate, Listening, NoPeer, Tls};
+use phalanx_api::oidc::Oidc;
 use phalanx_api::protocol::{Answer, ErrorCode, ErrorView, NewTokenView, TokenAsk, Verb};
 use phalanx_api::tokens::{TokenError, Tokens};
 use phalanx_api::{Peer, Reply};
 use phalanx_model::Owner;
 
 use crate::Paths;
-use crate::daemon::{ApiAt, Daemon, UpError};
+use crate::daemon::{ApiAt, ApiTls, Daemon, UpError, UpOptions};
 use crate::server;
 use crate::threads;
 use crate::user;
@@ -31,6 +34,8 @@ const OF_USER: [RangeInclusive<u16>; 2] = [7077..=7077, 0..=0];
 pub(crate) struct Api {
     at: ApiAt,
     tokens: Tokens,
+    /// Tokens of this issuer are good, too.
+    oidc: Option<Arc<Oidc>>,
     state: Mutex<State>,
 }
 
@@ -44,22 +49,40 @@ enum State {
 }
 
 impl Api {
-    /// Reads the tokens, and opens the port if it is to be open from the start.
-    pub(crate) fn open(paths: &Paths, at: ApiAt) -> Result<Self, UpError> {
+    /// Reads the tokens and the certificate, and opens the port if it is to be open from the start.
+    pub(crate) fn open(options: &UpOptions) -> Result<Self, UpError> {
+        let (paths, at) = (&options.paths, options.api);
+        let tls = options.api_tls.as_ref().map(|tls| open_tls(tls, at)).transpose()?;
+        let oidc = options.api_oidc.as_deref().map(|file| open_oidc(file, at)).transpose()?;
         let tokens = open_tokens(&paths.tokens()).map_err(|e| UpError::Tokens(paths.tokens(), e))?;
         let state = match at {
-            ApiAt::Address(at) => State::Open(http::listen(at).map_err(|e| UpError::Api(at, e))?),
+            ApiAt::Address(at) => State::Open(http::listen(at, tls).map_err(|e| UpError::Api(at, e))?),
             // Pages that are open find the new daemon where the old one was, if nobody else took the port.
             ApiAt::WhenAsked => remembered(paths).and_then(open_again).map_or(State::Closed, State::Open),
             ApiAt::Nowhere => State::Closed,
         };
-        Ok(Self { at, tokens, state: Mutex::new(state) })
+        Ok(Self { at, tokens, oidc, state: Mutex::new(state) })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         // A panicking thread leaves a port that is served or one that is not.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn open_tls(tls: &ApiTls, at: ApiAt) -> Result<Tls, UpError> {
+    if !matches!(at, ApiAt::Address(_)) {
+        return Err(UpError::NoAddress("`--api-cert`"));
+    }
+    let certificate = Arc::new(Certificate::open(tls.files.clone())?);
+    Ok(Tls { certificate, names: tls.names.clone() })
+}
+
+fn open_oidc(file: &Path, at: ApiAt) -> Result<Arc<Oidc>, UpError> {
+    if !matches!(at, ApiAt::Address(_)) {
+        return Err(UpError::NoAddress("`--api-oidc`"));
+    }
+    Ok(Arc::new(Oidc::open(file)?))
 }
 
 fn remembered(paths: &Paths) -> Option<SocketAddr> {
@@ -80,7 +103,7 @@ fn open_tokens(path: &Path) -> io::Result<Tokens> {
 }
 
 fn open_again(at: SocketAddr) -> Option<Listening> {
-    let opened = http::listen(at);
+    let opened = http::listen(at, None);
     if let Err(error) = &opened {
         let what = "the API is not served where it was: clients that still ask there send their tokens to somebody else";
         tracing::warn!(address = %at, %error, "{what}");
@@ -93,7 +116,7 @@ fn listen_anywhere(is_root: bool) -> io::Result<Listening> {
     let ports = if is_root { OF_ROOT } else { OF_USER };
     let mut opened = Err(io::ErrorKind::AddrInUse.into());
     for port in ports.into_iter().flatten() {
-        opened = http::listen(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        opened = http::listen(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), None);
         if opened.is_ok() {
             break;
         }
@@ -103,6 +126,10 @@ fn listen_anywhere(is_root: bool) -> io::Result<Listening> {
 
 /// Serves the port that is open from the start, if there is one.
 pub(crate) fn start(daemon: &Arc<Daemon>) -> io::Result<()> {
+    if let Some(oidc) = daemon.api.oidc.clone() {
+        // The daemon starts whether its issuer answers or not.
+        threads::single("oidc", move || oidc.keep_keys())?;
+    }
     let mut state = daemon.api.state();
     if let State::Open(listening) = std::mem::replace(&mut *state, State::Closed) {
         *state = State::Served(serve(daemon, listening)?);
@@ -162,11 +189,17 @@ fn serve(daemon: &Arc<Daemon>, listening: Listening) -> io::Result<String> {
 struct OfDaemon(Arc<Daemon>);
 
 impl Backend for OfDaemon {
-    fn peer(&self, token: &str) -> Option<Peer> {
-        let (owner, is_reader) = self.0.api.tokens.find(token, self.0.clock.now())?;
+    fn peer(&self, token: &str) -> Result<Peer, NoPeer> {
+        if let Some(oidc) = self.0.api.oidc.as_ref().filter(|_| Oidc::is_one(token)) {
+            return sign_in::peer(oidc, token);
+        }
+        let not_valid = NoPeer::Unauthorized("the token is not valid, or no longer");
+        let found = self.0.api.tokens.find(token, self.0.clock.now());
+        let Some((owner, is_reader)) = found else { return Err(not_valid) };
         let peer = server::named(server::peer(owner.uid, owner.gid));
         // The account that made it, and no other that has its number by now.
-        (peer.is_known && peer.owner.name == owner.name).then_some(Peer { is_reader, ..peer })
+        let is_same = peer.is_known && peer.owner.name == owner.name;
+        if is_same { Ok(Peer { is_reader, ..peer }) } else { Err(not_valid) }
     }
 
     fn answer(&self, peer: &Peer, verb: Verb, reply: &mut dyn Reply) -> Result<(), ErrorView> {

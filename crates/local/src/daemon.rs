@@ -65,7 +65,7 @@ use known::{
 };
 
 pub(crate) use known::bandwidths;
-pub use options::{ApiAt, UpError, UpOptions};
+pub use options::{ApiAt, ApiTls, UpError, UpOptions};
 
 /// Journal segments kept for replay, the current one included.
 const SEGMENTS_KEPT: usize = 8;
@@ -183,7 +183,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     let (_lock, stop_signals) = prepare(paths)?;
     options.isolation.make_room().map_err(UpError::Cgroup)?;
     let metrics = Metrics::open(options.metrics)?;
-    let api = Api::open(paths, options.api)?;
+    let api = Api::open(options)?;
     let mut cluster = load_cluster(options)?;
     let given = options.queues.as_deref().map(queues::read).transpose()?;
     let limits = Limits::settle(paths, &options.limits)?;

@@ -187,7 +187,7 @@ fn peer_of(stream: &UnixStream) -> io::Result<Peer> {
 pub(crate) fn peer(uid: u32, gid: u32) -> Peer {
     let is_operator = uid == 0 || uid == nix::unistd::geteuid().as_raw();
     let owner = Owner { uid, gid, name: uid.to_string() };
-    Peer { owner, is_operator, is_known: false, is_reader: false }
+    Peer { owner, is_operator, is_known: false, is_reader: false, login: None }
 }
 
 /// With the name of the peer. Waits for the name service: to be called on the thread of the connection alone.

@@ -26,6 +26,9 @@ pub(crate) struct Account {
 }
 
 static ACCOUNTS: LazyLock<Cache<(u32, u32), Account>> = LazyLock::new(|| Cache::new(look_up));
+/// Numbers of user and group by the name of the account.
+static NUMBERS: LazyLock<Cache<String, Option<(u32, u32)>>> =
+    LazyLock::new(|| Cache::new(|name: &String| numbers(name)));
 static GROUP_NAMES: LazyLock<Cache<u32, Option<String>>> = LazyLock::new(|| Cache::new(group_name));
 
 /// An account that does not exist is known as one without a name and with one group. A service that says that it fails
@@ -49,6 +52,16 @@ pub(crate) fn primary_group(uid: u32) -> Option<u32> {
 fn group_name(gid: &u32) -> Result<Option<String>, String> {
     let group = Group::from_gid(Gid::from_raw(*gid)).map_err(|e| e.to_string())?;
     Ok(group.map(|group| group.name))
+}
+
+fn numbers(name: &str) -> Result<Option<(u32, u32)>, String> {
+    let user = User::from_name(name).map_err(|e| e.to_string())?;
+    Ok(user.map(|user| (user.uid.as_raw(), user.gid.as_raw())))
+}
+
+/// The numbers of user and group of an account. Waits for the name service, but not for long.
+pub(crate) fn by_name(name: &str) -> Result<Option<(u32, u32)>, Unanswered> {
+    NUMBERS.get(&name.to_owned())
 }
 
 /// The account of a user. Waits for the name service, but not for long.

@@ -1,7 +1,11 @@
-//! HTTP for people and their monitoring: a bounded server, and `/metrics` in the OpenMetrics text format.
+//! HTTP for people and their monitoring: a bounded server, with TLS if it has a certificate, and `/metrics` in the
+//! OpenMetrics text format.
+
+mod tls;
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,16 +16,21 @@ use hyper::server::conn::http1::Builder;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
+
+pub use tls::Configuration;
 
 /// How much clients may take of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Connections that are served at a time; others wait.
     pub connections: usize,
+    /// How long a client may take for the handshake of TLS.
+    pub handshake: Duration,
     /// How long a client may take for the head of a request, and may be idle between two.
     pub head: Duration,
     /// How long a client may take nothing of an answer.
@@ -33,6 +42,7 @@ pub struct Limits {
 /// For `/metrics` and the like: short questions of a few programs.
 pub const METRICS: Limits = Limits {
     connections: 64,
+    handshake: Duration::from_secs(5),
     head: Duration::from_secs(5),
     write: Duration::from_secs(10),
     connection: Some(Duration::from_secs(60)),
@@ -45,10 +55,11 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// # Errors
 /// Never while the listener lives; failures to accept are tried again.
 pub async fn serve(listener: TcpListener, routes: Router, limits: Limits) -> io::Result<()> {
-    serve_if(listener, routes, limits, |_| Some(())).await
+    serve_if(listener, routes, limits, None, |_, _| Some(())).await
 }
 
-/// The same for clients that are let in; what lets a client in is kept as long as its connection.
+/// Serves clients that are let in, over TLS if a configuration is given. `let_in` gets the address of the client and the one
+/// that it connected to; what it returns is kept as long as the connection.
 ///
 /// # Errors
 /// As [`serve`].
@@ -56,7 +67,8 @@ pub async fn serve_if<P: Send + 'static>(
     listener: TcpListener,
     routes: Router,
     limits: Limits,
-    let_in: impl Fn(SocketAddr) -> Option<P>,
+    tls: Option<Configuration>,
+    let_in: impl Fn(SocketAddr, SocketAddr) -> Option<P>,
 ) -> io::Result<()> {
     let places = Arc::new(Semaphore::new(limits.connections));
     loop {
@@ -65,22 +77,41 @@ pub async fn serve_if<P: Send + 'static>(
             sleep(PAUSE).await;
             continue;
         };
-        let Some(guest) = let_in(client) else { continue };
-        let mut stream = TimeoutStream::new(stream);
-        stream.set_write_timeout(Some(limits.write));
-        let service = TowerToHyperService::new(routes.clone());
+        let Ok(own) = stream.local_addr() else { continue };
+        let Some(guest) = let_in(client, own) else { continue };
+        // The configuration of this moment: a renewed certificate is for new connections.
+        let (routes, tls) = (routes.clone(), tls.as_ref().map(|configuration| configuration()));
         tokio::spawn(async move {
-            let mut server = Builder::new();
-            server.timer(TokioTimer::new()).header_read_timeout(limits.head);
-            let serving = server.serve_connection(TokioIo::new(Box::pin(stream)), service);
-            // A client that breaks off is its own affair.
-            let _ = match limits.connection {
-                Some(most) => timeout(most, serving).await.map_or(Ok(()), |served| served),
-                None => serving.await,
-            };
+            match tls {
+                None => converse(patient(stream, limits), routes, limits).await,
+                Some(configuration) => {
+                    if let Some(stream) = tls::handshake(stream, configuration, limits).await {
+                        converse(stream, routes, limits).await;
+                    }
+                }
+            }
             drop((place, guest));
         });
     }
+}
+
+/// A stream that ends if the client takes nothing of an answer for too long.
+fn patient(stream: TcpStream, limits: Limits) -> Pin<Box<TimeoutStream<TcpStream>>> {
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(limits.write));
+    Box::pin(stream)
+}
+
+/// Answers the requests of one connection.
+async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, routes: Router, limits: Limits) {
+    let mut server = Builder::new();
+    server.timer(TokioTimer::new()).header_read_timeout(limits.head);
+    let serving = server.serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
+    // A client that breaks off is its own affair.
+    let _ = match limits.connection {
+        Some(most) => timeout(most, serving).await.map_or(Ok(()), |served| served),
+        None => serving.await,
+    };
 }
 
 /// The metrics of a registry as a response.

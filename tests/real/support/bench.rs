@@ -148,8 +148,13 @@ impl Bench {
 
     /// A daemon that cannot start: what it says.
     pub(crate) fn refuses_to_start(&self) -> String {
+        self.refuses_to_start_by(None)
+    }
+
+    /// The same by a shell script, as in [`Self::up_by`].
+    pub(crate) fn refuses_to_start_by(&self, script: Option<&str>) -> String {
         let before = self.daemon_log().len();
-        let mut child = self.spawn(None);
+        let mut child = self.spawn(script);
         let status = eventually("the daemon's end", || child.try_wait().unwrap());
         assert!(!status.success(), "{status}");
         self.daemon_log().split_off(before)

@@ -1,12 +1,16 @@
 //! What the tests of real processes share: a daemon with a state folder of its own, jobs, and processes.
 
 mod bench;
+pub(crate) mod issuer;
 mod jobs;
 mod processes;
+mod tls;
 
 pub(crate) use bench::{Bench, NODE_OF_8, TWO_NODES_OF_8, exe};
+pub(crate) use issuer::Issuer;
 pub(crate) use jobs::{TRAINER_EVERY, env, gang, refused, retry, shell, trainer};
 pub(crate) use processes::signal;
+pub(crate) use tls::{Authority, Https};
 
 use std::time::{Duration, Instant};
 

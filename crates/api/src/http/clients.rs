@@ -1,58 +1,96 @@
-//! Whose connections come in: of each user a limited number, whether they have tokens or not.
+//! Whose connections come in: of each user of this machine and of each address elsewhere a limited number, whether they have
+//! tokens or not.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::serve::CONNECTIONS;
 
 /// Connections of one user at a time.
 const OF_USER_MAX: usize = 64;
+/// Connections of one address of another machine: people may share one.
+const OF_ADDRESS_MAX: usize = 128;
+/// Connections of all other machines: the users of this machine keep a part.
+const FROM_ELSEWHERE_MAX: usize = CONNECTIONS / 4 * 3;
 /// The kernel's table of connections, for IPv4 and IPv6.
 const TABLES: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
 
-/// Connections that are open, by the user whose process opened them.
+/// Who opened a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Opener {
+    /// A process of this user on this machine; `None` if the kernel does not know whose it was.
+    User(Option<u32>),
+    /// Another machine; of an IPv6 address the first 64 bits, of which one machine may have all.
+    Address(IpAddr),
+}
+
+/// Connections that are open, by who opened them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Clients(Arc<Mutex<BTreeMap<Option<u32>, usize>>>);
+pub(crate) struct Clients(Arc<Mutex<BTreeMap<Opener, usize>>>);
 
 /// One connection; given back when dropped.
 #[derive(Debug)]
 pub(crate) struct Client {
     clients: Clients,
-    uid: Option<u32>,
+    opener: Opener,
 }
 
 impl Clients {
-    fn open(&self) -> MutexGuard<'_, BTreeMap<Option<u32>, usize>> {
+    fn open(&self) -> MutexGuard<'_, BTreeMap<Opener, usize>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a connection in, unless its user has too many. Root has no limit, so that operators can always ask.
-    pub(crate) fn let_in(&self, client: SocketAddr) -> Option<Client> {
-        self.of_user(user_of(client))
+    /// Lets a connection in, unless its user or its address has too many. Root has no limit, so that operators can always ask.
+    pub(crate) fn let_in(&self, client: SocketAddr, own: SocketAddr) -> Option<Client> {
+        self.of(opener(client, own))
     }
 
-    fn of_user(&self, uid: Option<u32>) -> Option<Client> {
+    fn of(&self, opener: Opener) -> Option<Client> {
         let mut open = self.open();
-        let of_user = open.entry(uid).or_default();
-        if *of_user >= OF_USER_MAX && uid != Some(0) {
+        let elsewhere = |open: &BTreeMap<Opener, usize>| -> usize {
+            open.iter().filter(|(of, _)| matches!(of, Opener::Address(_))).map(|(_, count)| count).sum()
+        };
+        let count = open.get(&opener).copied().unwrap_or_default();
+        let has_room = match opener {
+            Opener::User(uid) => count < OF_USER_MAX || uid == Some(0),
+            Opener::Address(_) => count < OF_ADDRESS_MAX && elsewhere(&open) < FROM_ELSEWHERE_MAX,
+        };
+        if !has_room {
             return None;
         }
-        *of_user += 1;
-        Some(Client { clients: self.clone(), uid })
+        open.insert(opener, count + 1);
+        Some(Client { clients: self.clone(), opener })
     }
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
         let mut open = self.clients.open();
-        let left = open.get_mut(&self.uid).map_or(0, |of_user| {
-            *of_user = of_user.saturating_sub(1);
-            *of_user
+        let left = open.get_mut(&self.opener).map_or(0, |count| {
+            *count = count.saturating_sub(1);
+            *count
         });
         if left == 0 {
-            open.remove(&self.uid);
+            open.remove(&self.opener);
         }
     }
+}
+
+/// A process of this machine asks from a loopback address, or from the address that it asks.
+fn opener(client: SocketAddr, own: SocketAddr) -> Opener {
+    let (from, to) = (client.ip().to_canonical(), own.ip().to_canonical());
+    if from.is_loopback() || from == to {
+        return Opener::User(user_of(client));
+    }
+    Opener::Address(match from {
+        IpAddr::V6(from) => {
+            let [a, b, c, d, ..] = from.segments();
+            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        }
+        v4 => v4,
+    })
 }
 
 /// The user whose process opened a connection of this machine, as the kernel has it.
@@ -101,9 +139,9 @@ mod tests {
     }
 
     #[test]
-    fn each_user_has_a_limit_and_root_has_none() {
+    fn each_user_and_each_address_has_a_limit_and_root_has_none() {
         let clients = Clients::default();
-        let take = |uid| clients.of_user(uid);
+        let take = |uid| clients.of(Opener::User(uid));
         let of_ann: Vec<Client> = std::iter::from_fn(|| take(Some(1))).collect();
         assert_eq!(of_ann.len(), OF_USER_MAX);
         let of_nobody: Vec<Client> = std::iter::from_fn(|| take(None)).collect();
@@ -114,5 +152,25 @@ mod tests {
         assert!(take(Some(1)).is_some());
         drop(of_nobody);
         assert!(clients.open().is_empty());
+
+        let from = |last: u8| clients.of(Opener::Address(IpAddr::from([192, 0, 2, last])));
+        let all: Vec<Vec<Client>> = (0..20).map(|last| std::iter::from_fn(|| from(last)).collect()).collect();
+        assert_eq!(all[0].len(), OF_ADDRESS_MAX);
+        assert_eq!(all.iter().map(Vec::len).sum::<usize>(), FROM_ELSEWHERE_MAX);
+        assert!(take(Some(1)).is_some(), "users of this machine keep a part");
+        drop(all);
+        assert!(from(1).is_some());
+    }
+
+    #[test]
+    fn a_client_from_elsewhere_is_counted_by_its_address() {
+        let own = "192.0.2.1:7077".parse().unwrap();
+        let of = |client: &str| opener(client.parse().unwrap(), own);
+        let address = |text: &str| Opener::Address(text.parse().unwrap());
+        assert_eq!(of("192.0.2.9:4000"), address("192.0.2.9"));
+        assert_eq!(of("[::ffff:192.0.2.9]:4000"), address("192.0.2.9"));
+        assert_eq!(of("[2001:db8:1:2:3:4:5:6]:4000"), address("2001:db8:1:2::"));
+        assert_eq!(of("192.0.2.1:1"), Opener::User(None), "of this machine, and gone");
+        assert_eq!(of("127.0.0.1:1"), Opener::User(None));
     }
 }

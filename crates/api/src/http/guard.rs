@@ -18,6 +18,7 @@ use tokio::time::timeout;
 
 use super::Shared;
 use super::asked::Asked;
+use super::hosts::Hosts;
 use super::problem::Problem;
 use super::routes::Route;
 use crate::Peer;
@@ -47,10 +48,12 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
+/// Browsers ask this host over TLS alone for so long. A day: browsers take it for all ports of the host.
+const ONLY_HTTPS: &str = "max-age=86400";
+
 /// What is counted of requests.
 pub(crate) struct Guard {
-    /// The names under which clients may ask, with their ports.
-    hosts: Vec<String>,
+    hosts: Hosts,
     users: Arc<Mutex<BTreeMap<u32, Use>>>,
 }
 
@@ -77,7 +80,7 @@ fn held(users: &Mutex<BTreeMap<u32, Use>>) -> MutexGuard<'_, BTreeMap<u32, Use>>
 }
 
 impl Guard {
-    pub(crate) fn new(hosts: Vec<String>) -> Self {
+    pub(crate) fn new(hosts: Hosts) -> Self {
         Self { hosts, users: Arc::default() }
     }
 
@@ -112,11 +115,6 @@ impl Guard {
         of.at_once += 1;
         of.streams += usize::from(is_stream);
         Ok(Place { users: Arc::clone(&self.users), uid, is_stream })
-    }
-
-    /// Whether a name is one of ours: a page of another site whose name was made to lead here is not.
-    fn is_ours(&self, host: &str) -> bool {
-        self.hosts.iter().any(|ours| ours.eq_ignore_ascii_case(host))
     }
 }
 
@@ -178,6 +176,9 @@ pub(crate) async fn check(State(shared): State<Shared>, request: Request, next: 
     for (name, value) in HEADERS {
         headers.insert(name, HeaderValue::from_static(value));
     }
+    if shared.guard.hosts.is_https() {
+        headers.insert(header::STRICT_TRANSPORT_SECURITY, HeaderValue::from_static(ONLY_HTTPS));
+    }
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache"));
     response
 }
@@ -186,14 +187,17 @@ fn check_host(guard: &Guard, request: &Request) -> Result<(), Box<Problem>> {
     let text =
         |name| request.headers().get(name).map(|value: &HeaderValue| value.to_str().unwrap_or_default());
     let host = request.uri().authority().map(|of| of.as_str()).or_else(|| text(header::HOST));
-    if !host.is_some_and(|host| guard.is_ours(host)) {
-        let hint = format!("ask at {}", guard.hosts.join(" or "));
+    if !host.is_some_and(|host| guard.hosts.has(host)) {
+        let hint = format!("ask at {}", guard.hosts.shown());
         let detail = "the request names another host";
         return Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "bad_request", detail, hint));
     }
     let is_safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     let origin = text(header::ORIGIN).filter(|_| !is_safe);
-    let is_own = |origin: &str| origin.strip_prefix("http://").is_some_and(|host| guard.is_ours(host));
+    let is_own = |origin: &str| {
+        let (scheme, host) = origin.split_once("://").unwrap_or_default();
+        scheme == guard.hosts.scheme() && guard.hosts.has(host)
+    };
     match origin {
         Some(origin) if !is_own(origin) => {
             let detail = "the request comes from a page of another site";
@@ -252,5 +256,5 @@ pub(crate) fn check_type(headers: &HeaderMap, asked: &Asked, route: &Route) -> R
 /// Who asks where no token is needed.
 pub(crate) fn nobody() -> Peer {
     let owner = Owner { uid: u32::MAX, gid: u32::MAX, name: "nobody".to_owned() };
-    Peer { owner, is_operator: false, is_known: false, is_reader: true }
+    Peer { owner, is_operator: false, is_known: false, is_reader: true, login: None }
 }

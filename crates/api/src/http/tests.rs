@@ -19,15 +19,17 @@ const HOST: &str = "127.0.0.1:7077";
 struct World(Mutex<Vec<String>>);
 
 impl Backend for World {
-    fn peer(&self, token: &str) -> Option<Peer> {
+    fn peer(&self, token: &str) -> Result<Peer, NoPeer> {
         let (uid, is_operator, is_reader) = match token {
             "ann" => (1, false, false),
             "wall" => (1, false, true),
             "root" => (0, true, false),
-            _ => return None,
+            "away" => return Err(NoPeer::Unavailable("the issuer does not answer")),
+            "stranger" => return Err(NoPeer::Forbidden("there is no account \"stranger\"".to_owned())),
+            _ => return Err(NoPeer::Unauthorized("the token is not valid, or no longer")),
         };
         let owner = Owner { uid, gid: uid, name: token.to_owned() };
-        Some(Peer { owner, is_operator, is_known: true, is_reader })
+        Ok(Peer { owner, is_operator, is_known: true, is_reader, login: None })
     }
 
     fn answer(&self, peer: &Peer, verb: Verb, reply: &mut dyn Reply) -> Result<(), ErrorView> {
@@ -135,8 +137,10 @@ async fn ask_with(
         request = request.header(*name, *value);
     }
     let backend: Arc<dyn Backend> = Arc::<World>::clone(world);
-    let response =
-        router(backend, vec![HOST.to_owned()]).oneshot(request.body(body.into()).unwrap()).await.unwrap();
+    let response = router(backend, Hosts::plain(HOST.parse().unwrap()))
+        .oneshot(request.body(body.into()).unwrap())
+        .await
+        .unwrap();
     let (parts, body) = response.into_parts();
     let bytes = body.collect().await.unwrap().to_bytes();
     let text = String::from_utf8(bytes.to_vec()).unwrap();
@@ -346,12 +350,13 @@ async fn streams_are_events_that_a_client_can_go_on_after() {
 
 #[tokio::test]
 async fn one_user_cannot_take_all_places() {
-    let guard = Guard::new(Vec::new());
+    let guard = Guard::new(Hosts::plain(HOST.parse().unwrap()));
     let peer = |uid| Peer {
         owner: Owner { uid, gid: uid, name: String::new() },
         is_operator: false,
         is_known: true,
         is_reader: false,
+        login: None,
     };
     let ann: Vec<_> = std::iter::from_fn(|| guard.admit(&peer(1), false).ok()).collect();
     assert_eq!(ann.len(), 32);

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueHint};
-use phalanx_local::daemon::ApiAt;
 use phalanx_local::limits::LimitsGiven;
 use phalanx_local::preflight::PreflightOptions;
 use phalanx_spec::quantity::{parse_duration_ns, parse_memory};
 
+use super::api::Api;
 use super::log::Log;
 
 #[derive(Debug, Args)]
@@ -27,10 +27,8 @@ pub(crate) struct Up {
     /// [default: below the daemon's own].
     #[arg(long, value_name = "PATH", env = "PHALANX_CGROUP")]
     pub(crate) cgroup: Option<PathBuf>,
-    /// Serve the API and the dashboard on this loopback address; `auto`: on one from when somebody first asks for the
-    /// dashboard or a token on; `off`: nowhere.
-    #[arg(long, value_name = "ADDRESS", default_value = "auto", value_parser = api_at)]
-    pub(crate) api: ApiAt,
+    #[command(flatten)]
+    pub(crate) api: Api,
     /// Serve `/metrics` for Prometheus on this loopback address: `127.0.0.1:9464` [default: nowhere].
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) metrics: Option<SocketAddr>,
@@ -140,26 +138,6 @@ pub(crate) struct Limits {
 
 /// Fewer processes than this, and no shell script runs.
 const PIDS_MIN: u64 = 64;
-
-fn api_at(text: &str) -> Result<ApiAt, String> {
-    match text {
-        "auto" => Ok(ApiAt::WhenAsked),
-        "off" => Ok(ApiAt::Nowhere),
-        address => {
-            let expected = |_| "expected auto, off, or an address such as 127.0.0.1:7077".to_owned();
-            address.parse().map(ApiAt::Address).map_err(expected)
-        }
-    }
-}
-
-/// The same as a flag.
-pub(crate) fn api_flag(at: ApiAt) -> String {
-    match at {
-        ApiAt::WhenAsked => "--api=auto".to_owned(),
-        ApiAt::Nowhere => "--api=off".to_owned(),
-        ApiAt::Address(at) => format!("--api={at}"),
-    }
-}
 
 fn sample_every(text: &str) -> Result<Duration, String> {
     let is_good = |time: Duration| (1..=3_600).contains(&time.as_secs());

@@ -21,14 +21,12 @@ pub(crate) fn dashboard(page: &Page, made: &NewTokenView, url: &str) -> String {
         &format!("{} (until {until})", page.ahead(made.token.expires_at).trim_start_matches("in ")),
     );
     field(&mut text, page, "it may", may);
-    let host = made.address.trim_start_matches("http://");
-    let port = host.rsplit(':').next().unwrap_or_default();
-    field(
-        &mut text,
-        page,
-        "from afar",
-        &format!("ssh -L {port}:{host} THIS-HOST, and open the same address there"),
-    );
+    // Other machines reach an address with TLS by themselves.
+    if let Some(host) = made.address.strip_prefix("http://") {
+        let port = host.rsplit(':').next().unwrap_or_default();
+        let tunnel = format!("ssh -L {port}:{host} THIS-HOST, and open the same address there");
+        field(&mut text, page, "from afar", &tunnel);
+    }
     text
 }
 

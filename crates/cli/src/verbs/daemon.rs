@@ -19,7 +19,7 @@ use phalanx_shell::log::{self, Format};
 use owo_colors::OwoColorize as _;
 
 use super::Session;
-use crate::args::{Up, api_flag};
+use crate::args::Up;
 use crate::failure::Failure;
 use crate::output;
 
@@ -56,7 +56,9 @@ pub(super) fn up(session: &Session, up: Up) -> Result<ExitCode, Failure> {
         idle_after,
         dcgm,
         dcgm_job_mapping,
-        api: up.api,
+        api: up.api.at,
+        api_tls: up.api.tls(),
+        api_oidc: up.api.oidc,
         preflight: up.preflight.options(),
         ..UpOptions::new(paths)
     };
@@ -80,7 +82,7 @@ fn failure(error: &UpError) -> Failure {
     let message = error.to_string();
     match error {
         UpError::AlreadyRunning(_) => Failure::unavailable(message, ""),
-        UpError::Cluster(_) | UpError::Queues(_) => {
+        UpError::Cluster(_) | UpError::Queues(_) | UpError::Oidc(_) => {
             let (first, rest) = message.split_once('\n').unwrap_or((&message, ""));
             Failure { excerpt: rest.to_owned(), ..Failure::usage(first, "") }
         }
@@ -97,6 +99,8 @@ fn failure(error: &UpError) -> Failure {
         }
         UpError::Limits(_)
         | UpError::Api(..)
+        | UpError::Certificate(_)
+        | UpError::NoAddress(_)
         | UpError::Metrics(..)
         | UpError::JobMapping(..)
         | UpError::HealthPolicy(_) => Failure::usage(message, ""),
@@ -154,7 +158,7 @@ fn spawn(session: &Session, up: &Up, log: File) -> Result<Child, Failure> {
     if let Some(cgroup) = &up.cgroup {
         command.arg("--cgroup").arg(cgroup);
     }
-    command.arg(api_flag(up.api));
+    command.args(up.api.flags()?);
     if let Some(at) = &up.metrics {
         command.arg(format!("--metrics={at}"));
     }

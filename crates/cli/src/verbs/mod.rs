@@ -101,7 +101,7 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
     let session = Session { paths: paths(state, matches!(verb, Verb::Up(..)))?, out };
     match verb {
         Verb::Top(TopOf { interval, .. }) => top::top(&session, Duration::from_secs(interval)),
-        Verb::Up(up) => daemon::up(&session, up),
+        Verb::Up(up) => daemon::up(&session, *up),
         Verb::Down => daemon::down(&session),
         Verb::Doctor(doctor) => doctor::doctor(&session, &doctor),
         Verb::Submit(submit) => submit::submit(&session, *submit),

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use phalanx_api::http::{CertificateError, CertificateFiles};
+use phalanx_api::oidc::OidcError;
 use phalanx_node::IsolationChoice;
 use phalanx_shell::JournalError;
 
@@ -53,6 +55,10 @@ pub struct UpOptions {
     pub dcgm_job_mapping: Option<PathBuf>,
     /// Where the API and the dashboard are served.
     pub api: ApiAt,
+    /// TLS for the API: with it any address will do.
+    pub api_tls: Option<ApiTls>,
+    /// The file that says whose tokens of an `OpenID` Connect issuer the API takes.
+    pub api_oidc: Option<PathBuf>,
     /// The check of GPUs before ranks start.
     pub preflight: Option<PreflightOptions>,
 }
@@ -63,9 +69,17 @@ pub enum ApiAt {
     /// On a loopback address, from when somebody first asks for a token on, also after a restart.
     #[default]
     WhenAsked,
-    /// On this loopback address.
+    /// On this address: without TLS a loopback address.
     Address(SocketAddr),
     Nowhere,
+}
+
+/// TLS for the API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiTls {
+    pub files: CertificateFiles,
+    /// Hosts under which clients ask, beside those of the certificate.
+    pub names: Vec<String>,
 }
 
 impl UpOptions {
@@ -87,6 +101,8 @@ impl UpOptions {
             dcgm: None,
             dcgm_job_mapping: None,
             api: ApiAt::WhenAsked,
+            api_tls: None,
+            api_oidc: None,
             preflight: None,
         }
     }
@@ -106,6 +122,12 @@ pub enum UpError {
     Metrics(SocketAddr, io::Error),
     #[error("the API cannot be served on {0}: {1}")]
     Api(SocketAddr, io::Error),
+    #[error("the API has no TLS: {0}")]
+    Certificate(#[from] CertificateError),
+    #[error("nobody can sign in to the API with OpenID Connect: {0}")]
+    Oidc(#[from] OidcError),
+    #[error("{0} needs an address on which the API is served: `--api ADDRESS:PORT`")]
+    NoAddress(&'static str),
     #[error("the tokens in {} cannot be read: {}", .0.display(), .1)]
     Tokens(PathBuf, io::Error),
     #[error("jobs of GPUs cannot be written for DCGM's exporter to {}: {}", .0.display(), .1)]

@@ -6,6 +6,7 @@ fn peer(uid: u32, is_operator: bool) -> Peer {
         is_operator,
         is_known: true,
         is_reader: false,
+        login: None,
     }
 }
 
