@@ -80,6 +80,16 @@ class Connect(ClusterCase):
             with self.subTest(url), self.assertRaisesRegex(ValueError, "no address"):
                 Cluster.connect(url, "token")
 
+    def test_authorities_that_cannot_be_read(self) -> None:
+        empty = self.folder / "empty.pem"
+        empty.write_text("no certificate")
+        for file in (empty, self.folder / "absent.pem"):
+            with self.subTest(file), self.assertRaisesRegex(phalanx.PhalanxError, "cannot be read"):
+                Cluster.connect("https://127.0.0.1:1", "token", ca_file=file)
+        with mock.patch.dict(os.environ, {"PHALANX_CA_FILE": str(empty)}):
+            with self.assertRaisesRegex(phalanx.PhalanxError, "cannot be read"):
+                Cluster.connect("https://127.0.0.1:1", "token")
+
     def test_no_and_wrong_token(self) -> None:
         for token in ("wrong", "phx_" + "0" * 64):
             with self.subTest(token), self.assertRaises(phalanx.Unauthorized) as caught:

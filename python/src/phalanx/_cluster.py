@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import ssl
 import uuid
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, 
 
 from . import _frames
 from ._api import Api
-from ._connect import find_access, make_token
+from ._connect import find_access, make_token, trust
 from ._display import Table, html_table
 from ._errors import PhalanxError
 from ._file import Command, Duration, File, Gpus, job_file
@@ -74,12 +75,14 @@ class Cluster:
         *,
         timeout: float = 30.0,
         retries: int = 4,
+        ca_file: Union[str, "os.PathLike[str]", None] = None,
         tls: Optional[ssl.SSLContext] = None,
     ) -> "Cluster":
-        """Connects with these arguments, else with PHALANX_URL and PHALANX_TOKEN.
+        """Connects with these arguments, else with PHALANX_URL, PHALANX_TOKEN and PHALANX_CA_FILE.
 
         Without them the command `phalanx` makes a token that is valid for an hour; it is renewed while it is used, and
         revoked by `close`. `timeout` is in seconds for one request, and `retries` is how often a safe one is repeated.
+        An `https` server is trusted if an authority of `ca_file` (PEM) signed its certificate, without it one of the system.
         """
         access = find_access(url, token)
         tokens: List[str] = [access.name] if access.name else []
@@ -90,7 +93,7 @@ class Cluster:
             return made.token or ""
 
         transport = Transport(
-            access.url, access.token, timeout=timeout, retries=retries, tls=tls, renew=renew if access.name else None
+            access.url, access.token, timeout=timeout, retries=retries, tls=tls or trust(ca_file), renew=renew if access.name else None
         )
         cluster = cls(transport, tokens)
         try:

@@ -6,8 +6,9 @@ import json
 import os
 import secrets
 import shutil
+import ssl
 import subprocess
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Any, Dict, NamedTuple, Optional, Union
 
 from ._errors import PhalanxError, Unavailable
 
@@ -33,6 +34,18 @@ def find_access(url: Optional[str], token: Optional[str]) -> Access:
         raise PhalanxError("a token is given, but no address", hint="pass url=, or set PHALANX_URL")
     made = make_token()
     return made._replace(url=url) if url else made
+
+
+def trust(ca_file: Union[str, "os.PathLike[str]", None]) -> Optional[ssl.SSLContext]:
+    """The authorities of a file, else of PHALANX_CA_FILE; None stands for those of the system."""
+    file = ca_file or os.environ.get("PHALANX_CA_FILE") or None
+    if file is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=os.fspath(file))
+    except (OSError, ssl.SSLError) as error:
+        hint = "ca_file is a PEM file (-----BEGIN CERTIFICATE-----)"
+        raise PhalanxError(f"the authorities in {os.fspath(file)} cannot be read: {error}", hint=hint) from None
 
 
 def make_token() -> Access:
