@@ -157,7 +157,8 @@ impl Layout {
             // It makes this key for its certificate before it reads it for service accounts.
             format!("--service-account-key-file={key}"),
             format!("--service-account-signing-key-file={key}"),
-            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+            // Its own address, so that whoever verifies a token finds the keys.
+            format!("--service-account-issuer={}", self.server()),
             "--authorization-mode=Node,RBAC".to_owned(),
             "--enable-admission-plugins=NodeRestriction".to_owned(),
             format!("--token-auth-file={}", show(&self.tokens())),
