@@ -101,6 +101,44 @@ fn submit(client: &Client, file: &Value) -> JobId {
 }
 
 #[test]
+fn nodes_come_in_parts_and_are_found_by_a_text_as_jobs_are() {
+    let bench = Bench::up_with(TWO_NODES_OF_8);
+    let client = Client::new(&bench, "finder");
+    let names = |query: &str| {
+        let (status, found) = client.get(&format!("/v1/nodes?{query}"));
+        assert_eq!(status, 200, "{found}");
+        let nodes = found["nodes"].as_array().unwrap().iter();
+        let names: Vec<String> = nodes.map(|node| node["name"].as_str().unwrap().to_owned()).collect();
+        (names.join(" "), found["matching"].as_u64().unwrap(), found["next"].clone())
+    };
+    assert_eq!(names(""), ("n1 n2".to_owned(), 2, Value::Null));
+    assert_eq!(names("limit=1"), ("n1".to_owned(), 2, json!("n1")));
+    assert_eq!(names("limit=1&after=n1"), ("n2".to_owned(), 2, Value::Null));
+    // A node that has gone meanwhile leaves its place in the order.
+    assert_eq!(names("after=n1x"), ("n2".to_owned(), 2, Value::Null));
+    assert_eq!(names("text=N2"), ("n2".to_owned(), 1, Value::Null));
+    assert_eq!(names("text=nowhere"), (String::new(), 0, Value::Null));
+
+    let job = submit(&client, &file("Bert-large", 8, "exec sleep 1000"));
+    bench.await_state(job, "running");
+    let (_, seen) = client.get("/v1/jobs/Bert-large");
+    let node = seen["gangs"][0]["members"][0]["node"].as_str().unwrap().to_owned();
+    assert_eq!(names("text=bert"), (node.clone(), 1, Value::Null));
+    client.post(&format!("/v1/nodes/{node}/cordon"), &json!({}));
+    assert_eq!(names("state=cordoned").0, node);
+    assert_eq!(names("state=unhealthy").1, 0);
+    let (status, problem) = client.get("/v1/nodes?state=tired");
+    assert_eq!((status, &problem["errors"][0]["field"]), (400, &json!("state")), "{problem}");
+
+    let found =
+        |text: &str| client.get(&format!("/v1/jobs?text={text}")).1["items"].as_array().unwrap().len();
+    assert_eq!([found("LARGE"), found(&job.to_string()), found("default"), found("gpt")], [1, 1, 1, 0]);
+    client.post("/v1/jobs/Bert-large/cancel", &Value::Null);
+    bench.ended(job);
+    assert_eq!(client.get("/v1/jobs?finished=true&text=large").1["items"].as_array().unwrap().len(), 1);
+}
+
+#[test]
 fn every_document_is_as_the_openapi_document_says() {
     let bench = Bench::up_with(TWO_NODES_OF_8);
     let client = Client::new(&bench, "reader");

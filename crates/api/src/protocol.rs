@@ -38,7 +38,7 @@ pub use cluster::{
 };
 pub use defrag::{DefragView, MoveView};
 pub use endpoints::{EndpointState, EndpointView, EndpointsView};
-pub use filter::JobFilter;
+pub use filter::{JobFilter, NodeFilter, NodeState, Wanted};
 pub use health::{HealthFinding, HealthReport, HealthView, PortView, PressureView, SampleView, hardware};
 pub use jobs::{
     DryRunView, ElasticView, EventView, FirstFitView, GangView, HistoryView, JobView, MemberView,
@@ -159,7 +159,10 @@ pub enum Verb {
     Cancel {
         job: JobRef,
     },
+    /// All nodes.
     Nodes,
+    /// A part of the nodes; answers [`Answer::Nodes`].
+    FindNodes(NodeFilter),
     /// Everything about the machines, for pictures and checks.
     Topology,
     Queues,
@@ -415,6 +418,7 @@ impl Verb {
                 | Self::Follow { .. }
                 | Self::Wait { .. }
                 | Self::Nodes
+                | Self::FindNodes(_)
                 | Self::Topology
                 | Self::Queues
                 | Self::Queue { .. }

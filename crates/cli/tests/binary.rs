@@ -111,6 +111,7 @@ fn world(verb: &Verb) -> Vec<Answer> {
         | Verb::Watch { .. }
         | Verb::SubmitFile { .. }
         | Verb::Follow { .. }
+        | Verb::FindNodes(_)
         | Verb::Wait { .. } => Vec::new(),
     }
 }

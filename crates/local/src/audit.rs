@@ -68,6 +68,7 @@ impl Act {
             | Verb::Follow { .. }
             | Verb::Wait { .. }
             | Verb::Nodes
+            | Verb::FindNodes(_)
             | Verb::Topology
             | Verb::Queues
             | Verb::Queue { .. }

@@ -233,12 +233,13 @@ impl Recorder {
 
     /// Finished jobs, newest first.
     pub(crate) fn finished(&self, filter: &JobFilter, limit: u32) -> Result<Vec<JobView>, String> {
-        let JobFilter { uid, user, queue, name, states, before } = filter.clone();
+        let JobFilter { uid, user, queue, name, text, states, before } = filter.clone();
         let filter = Filter {
             owner_uid: uid,
             owner: user,
             queue: queue.map(|queue| queue.to_string()),
             like: name,
+            text,
             states,
             finished: true,
             below: before,

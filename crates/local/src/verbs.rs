@@ -127,6 +127,7 @@ fn carry_out(daemon: &Arc<Daemon>, peer: &Peer, verb: Verb, reply: &mut dyn Repl
         Verb::Exec { job, ask } => terminal::exec(daemon, peer, &job, &ask)?,
         Verb::Cancel { job } => cancel(daemon, peer, &job)?,
         Verb::Nodes => nodes::list(daemon)?,
+        Verb::FindNodes(filter) => nodes::find(daemon, filter)?,
         Verb::Topology => {
             let map = daemon.map.clone();
             Answer::Topology(daemon.engine.look(move |e| views::topology(e, &map))?)

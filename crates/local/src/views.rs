@@ -5,6 +5,7 @@ mod calendar;
 mod counts;
 mod first_fit;
 mod map;
+mod nodes;
 mod queues;
 mod service;
 mod told;
@@ -12,18 +13,18 @@ mod told;
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{
-    Bandwidth, CostTable, Ending, Gang, GangId, GangRecord, Job, JobId, Levels, MemberState, Node, NodeName,
-    Pattern, Phase, Placement, Question, Reason, Report, Role, Spare, Tasks, Timestamp, Traffic, Uplink,
+    CostTable, Ending, Gang, GangId, GangRecord, Job, JobId, Levels, MemberState, Node, NodeName, Pattern,
+    Phase, Placement, Question, Reason, Report, Role, Tasks, Timestamp, Traffic,
 };
 use phalanx_shell::{Engine, cost, sentences};
 
-use crate::orphans::UnknownUse;
 pub(crate) use calendar::calendar;
 pub(crate) use counts::{counts, job_counts, waiting};
 pub(crate) use map::map;
+pub(crate) use nodes::{Found, find_nodes, held, node, nodes};
 use phalanx_api::protocol::{
-    DryRunView, ElasticView, GangView, HeldView, JobFilter, JobView, MemberView, NodeView, PredictedView,
-    RoleView, ServiceView, TopologyView,
+    DryRunView, ElasticView, GangView, JobFilter, JobView, MemberView, PredictedView, RoleView, ServiceView,
+    TopologyView, Wanted,
 };
 pub(crate) use queues::{queue, queues};
 pub(crate) use told::why as why_sentences;
@@ -314,6 +315,14 @@ fn role(role: &Role) -> RoleView {
 
 /// The newest jobs of the books that are wanted, by whether they are finished, too; newest last.
 pub(crate) fn newest(engine: &Engine, limit: usize, finished: bool, filter: &JobFilter) -> Vec<JobId> {
+    let text = filter.text.as_deref().map(Wanted::new);
+    let has_text = |job: &Job| {
+        let has = |text: &Wanted| {
+            let names = [job.name.as_str(), &job.owner.name, job.queue.as_str()];
+            text.is_in(names) || text.is_in([&*job.id.to_string()])
+        };
+        text.as_ref().is_none_or(has)
+    };
     let is_wanted = |job: &Job| {
         (finished || engine.ending(job.id).is_none())
             && filter.before.is_none_or(|before| job.id < before)
@@ -321,6 +330,7 @@ pub(crate) fn newest(engine: &Engine, limit: usize, finished: bool, filter: &Job
             && filter.user.as_ref().is_none_or(|user| job.owner.name == *user)
             && filter.queue.as_ref().is_none_or(|queue| job.queue == *queue)
             && filter.has_name(job.name.as_str())
+            && has_text(job)
             && (filter.states.is_empty() || filter.has_state(state(engine, job)))
     };
     let mut ids: Vec<JobId> =
@@ -390,94 +400,6 @@ pub(crate) fn unkept_spares(engine: &Engine) -> Option<String> {
         "no spare nodes are kept: `spares` names the level {level}, and the levels above the node are {known}; name one of \
          them, or none for the whole cluster"
     ))
-}
-
-pub(crate) fn nodes(engine: &Engine, unknown: &UnknownUse) -> Vec<NodeView> {
-    let (mut held, slow) = (held(engine), slow(engine));
-    let view = |node: &Node| {
-        let of_jobs = held.remove(&node.name).unwrap_or_default();
-        NodeView {
-            bandwidth: slow.get(&node.name).map(|of| (*of).clone()),
-            ..node_view(engine, unknown, node, of_jobs)
-        }
-    };
-    engine.nodes().map(view).collect()
-}
-
-/// One of them.
-pub(crate) fn node(engine: &Engine, unknown: &UnknownUse, name: &NodeName) -> Option<NodeView> {
-    let of_jobs = held(engine).remove(name).unwrap_or_default();
-    let bandwidth = slow(engine).get(name).map(|of| (*of).clone());
-    Some(NodeView { bandwidth, ..node_view(engine, unknown, engine.node(name)?, of_jobs) })
-}
-
-/// The nodes whose network was measured and is not nominal.
-fn slow(engine: &Engine) -> BTreeMap<&NodeName, &Bandwidth> {
-    engine
-        .bandwidths()
-        .filter_map(|of| match &of.uplink {
-            Uplink::Node(node) => Some((node, of)),
-            Uplink::Domain(_) => None,
-        })
-        .collect()
-}
-
-/// Without its bandwidth.
-fn node_view(engine: &Engine, unknown: &UnknownUse, node: &Node, held: Vec<HeldView>) -> NodeView {
-    let machine = &node.machine;
-    let free = engine.free(&node.name).unwrap_or_default();
-    NodeView {
-        name: node.name.clone(),
-        path: node.path.iter().map(ToString::to_string).collect(),
-        origin: machine.origin,
-        admin: node.admin,
-        address: node.address.clone(),
-        model: models(node),
-        devices: machine.device_count(),
-        free: free.devices,
-        foreign: node.foreign,
-        unknown: unknown.held(&node.name).and(node.foreign),
-        cpu_milli: machine.cpu_milli,
-        cpu_free_milli: free.cpu_milli,
-        memory_bytes: machine.memory_bytes,
-        memory_free_bytes: free.memory_bytes,
-        held,
-        spot: node.spot,
-        is_spare: node.spare != Spare::No,
-        health: node.health.clone(),
-        bandwidth: None,
-        closed_by: None,
-    }
-}
-
-/// `8 × NVIDIA H100`, per model.
-fn models(node: &Node) -> String {
-    let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
-    for device in &node.machine.devices {
-        *counts.entry(device.model.as_str()).or_default() += 1;
-    }
-    let name = |model: &&str| if model.is_empty() { "GPU".to_owned() } else { (*model).to_owned() };
-    let parts: Vec<String> = counts.iter().map(|(model, n)| format!("{n} × {}", name(model))).collect();
-    parts.join(", ")
-}
-
-/// Which job holds which devices, node by node.
-pub(crate) fn held(engine: &Engine) -> BTreeMap<NodeName, Vec<HeldView>> {
-    let mut nodes: BTreeMap<NodeName, Vec<HeldView>> = BTreeMap::new();
-    for (job, gangs) in engine.jobs() {
-        let held: Vec<_> = gangs.iter().filter_map(GangRecord::held).collect();
-        for slot in held.iter().flat_map(|held| &held.slots) {
-            let of_node = nodes.entry(slot.node.clone()).or_default();
-            match of_node.iter_mut().find(|h| h.job == job.id) {
-                Some(entry) => entry.devices = entry.devices.union(slot.devices),
-                None => {
-                    let name = job.name.to_string();
-                    of_node.push(HeldView { job: job.id, name, devices: slot.devices });
-                }
-            }
-        }
-    }
-    nodes
 }
 
 pub(crate) fn topology(engine: &Engine, map: &Map) -> TopologyView {

@@ -164,13 +164,13 @@ class Api:
         """What happened to a job, the oldest first."""
         return cast("EventViewList", self._transport.call("GET", f"/v1/jobs/{_part(job)}/events", query={"limit": limit}))
 
-    def list_jobs(self, *, finished: Optional[bool] = None, owner: Optional[str] = None, queue: Optional[str] = None, name: Optional[str] = None, state: Optional[str] = None, limit: Optional[int] = None, after: Optional[int] = None) -> JobViewList:
+    def list_jobs(self, *, finished: Optional[bool] = None, owner: Optional[str] = None, queue: Optional[str] = None, name: Optional[str] = None, text: Optional[str] = None, state: Optional[str] = None, limit: Optional[int] = None, after: Optional[int] = None) -> JobViewList:
         """Jobs, the newest first: those that have not ended, or all."""
-        return cast("JobViewList", self._transport.call("GET", "/v1/jobs", query={"finished": finished, "owner": owner, "queue": queue, "name": name, "state": state, "limit": limit, "after": after}))
+        return cast("JobViewList", self._transport.call("GET", "/v1/jobs", query={"finished": finished, "owner": owner, "queue": queue, "name": name, "text": text, "state": state, "limit": limit, "after": after}))
 
-    def list_nodes(self) -> NodesView:
-        """All nodes, with what is free and who holds the rest."""
-        return cast("NodesView", self._transport.call("GET", "/v1/nodes"))
+    def list_nodes(self, *, text: Optional[str] = None, state: Optional[str] = None, limit: Optional[int] = None, after: Optional[str] = None) -> NodesView:
+        """Nodes in the order of their names, with what is free and who holds the rest."""
+        return cast("NodesView", self._transport.call("GET", "/v1/nodes", query={"text": text, "state": state, "limit": limit, "after": after}))
 
     def list_queues(self) -> QueueViewList:
         """The tree of queues, parents before their children."""

@@ -20,7 +20,7 @@ from ._file import Command, Duration, File, Gpus, job_file
 from ._job import JOB_COLUMNS, Job, job_row
 from ._node import Node, NodeList
 from ._reports import Bill, DryRun, Health
-from ._schemas import AuditView, HistoryView, JobFile, JobView, OverviewView, QueueView, UserView, Version
+from ._schemas import AuditView, HistoryView, JobFile, JobView, NodeView, OverviewView, QueueView, UserView, Version
 from ._transport import Transport
 from ._watch import ChangeStream
 
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 # A YAML or JSON file that names its own key, over which one of ours would win.
 KEY_LINE = re.compile(r"""^[\s{]*["']?key["']?\s*:""", re.MULTILINE)
+
+
+NODES_OF_A_PAGE = 1000
 
 
 class JobList:
@@ -179,9 +182,18 @@ class Cluster:
         ref = str(id_or_name)
         return Job(self.api, self.api.get_job(ref), ref)
 
-    def nodes(self) -> NodeList:
-        """All nodes."""
-        return NodeList(Node(self.api, view) for view in self.api.list_nodes()["nodes"])
+    def nodes(self, *, text: Optional[str] = None, state: Optional[str] = None) -> NodeList:
+        """All nodes, or those in whose name, domains, model or jobs this text is, or in this state."""
+        return NodeList(Node(self.api, view) for view in self._nodes(text, state))
+
+    def _nodes(self, text: Optional[str], state: Optional[str]) -> Iterator[NodeView]:
+        after: Optional[str] = None
+        while True:
+            part = self.api.list_nodes(text=text, state=state, limit=NODES_OF_A_PAGE, after=after)
+            yield from part["nodes"]
+            after = part.get("next")
+            if after is None:
+                return
 
     def node(self, name: str) -> Node:
         """One node, with its devices, links and health."""

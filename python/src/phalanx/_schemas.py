@@ -898,6 +898,8 @@ class _NodesViewAlways(TypedDict):
 
 
 class _NodesViewMaybe(TypedDict, total=False):
+    matching: int
+    next: Union[NodeName, None]
     warnings: List[str]
 
 

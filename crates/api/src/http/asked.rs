@@ -61,6 +61,12 @@ impl Asked {
         NodeName::new(self.named("node")).map_err(|e| Problem::field("node", e.to_string(), ""))
     }
 
+    /// A node that a parameter names.
+    pub(crate) fn node_in(&self, name: &str) -> Result<Option<NodeName>, Box<Problem>> {
+        let node = self.text(name).map(NodeName::new).transpose();
+        node.map_err(|e| Problem::field(name, e.to_string(), ""))
+    }
+
     pub(crate) fn queue(&self) -> Result<QueueName, Box<Problem>> {
         QueueName::new(self.named("queue")).map_err(|e| Problem::field("queue", e.to_string(), ""))
     }

@@ -12,6 +12,12 @@ use super::audit::ClosedBy;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodesView {
     pub nodes: Vec<NodeView>,
+    /// How many nodes match the filter, of which these are a part.
+    #[serde(default)]
+    pub matching: u32,
+    /// The value of `after` for the next part. `null`: this is the last.
+    #[serde(default)]
+    pub next: Option<NodeName>,
     /// How processes of a job are held together on this host.
     pub isolation: String,
     /// What discovery could not find, and why.

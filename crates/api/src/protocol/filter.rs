@@ -1,6 +1,6 @@
-//! Which jobs somebody means.
+//! Which jobs and nodes somebody means.
 
-use phalanx_model::{Ending, JobId, QueueName};
+use phalanx_model::{Ending, JobId, NodeName, QueueName};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +19,9 @@ pub struct JobFilter {
     /// A name, in which `*` stands for any text and `?` for one letter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// A text that is in its number, name, owner or queue, in small or capital letters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
     /// One of these words of [`super::JobView::state`]. None: any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub states: Vec<String>,
@@ -42,6 +45,59 @@ impl JobFilter {
     #[must_use]
     pub fn has_state(&self, state: &str) -> bool {
         self.states.is_empty() || self.states.iter().any(|word| word == state)
+    }
+}
+
+/// A part of the nodes that have all that is said here, in the order of their names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeFilter {
+    /// A text that is in its name, its domains, its model or a job that runs there, in small or capital letters.
+    #[serde(default)]
+    pub text: Option<String>,
+    #[serde(default)]
+    pub state: Option<NodeState>,
+    /// From after this node on: for the next part.
+    #[serde(default)]
+    pub after: Option<NodeName>,
+    /// At most so many.
+    pub limit: u32,
+}
+
+/// What nodes are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeState {
+    /// They take work, as far as the operator is concerned.
+    Open,
+    Cordoned,
+    Draining,
+    /// Of the node or a device of it, something is not ok.
+    Unhealthy,
+}
+
+impl NodeState {
+    pub const WORDS: [(&str, Self); 4] = [
+        ("open", Self::Open),
+        ("cordoned", Self::Cordoned),
+        ("draining", Self::Draining),
+        ("unhealthy", Self::Unhealthy),
+    ];
+}
+
+/// A text that is looked for in others, in small or capital letters of ASCII.
+#[derive(Clone, Debug)]
+pub struct Wanted(Vec<u8>);
+
+impl Wanted {
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        Self(text.to_ascii_lowercase().into_bytes())
+    }
+
+    /// Whether it is in one of these. Takes no memory: a list has many names.
+    pub fn is_in<'a>(&self, texts: impl IntoIterator<Item = &'a str>) -> bool {
+        let is_here = |part: &[u8]| part.eq_ignore_ascii_case(&self.0);
+        self.0.is_empty() || texts.into_iter().any(|text| text.as_bytes().windows(self.0.len()).any(is_here))
     }
 }
 
@@ -99,6 +155,14 @@ mod tests {
             assert!(!is_like(pattern, text), "{pattern} {text}");
         }
         assert!(!is_like(&"*a".repeat(200), &"a".repeat(199)), "and it ends");
+    }
+
+    #[test]
+    fn a_text_is_found_in_names() {
+        let found = |text: &str, names: &[&str]| Wanted::new(text).is_in(names.iter().copied());
+        assert!(found("", &["a"]) && found("", &[]));
+        assert!(found("LEAF-1", &["node", "leaf-12"]) && found("h100", &["8 × NVIDIA H100"]));
+        assert!(!found("leaf-1", &["leaf-2", ""]) && !found("ab", &["a", "b"]));
     }
 
     #[test]

@@ -42,7 +42,7 @@ impl Which {
     /// The jobs that are meant, of one user if that is said.
     pub(crate) fn filter(&self, uid: Option<u32>) -> JobFilter {
         let Self { states, queue, name, user } = self.clone();
-        JobFilter { uid, user, queue, name, states, before: None }
+        JobFilter { uid, user, queue, name, states, ..JobFilter::default() }
     }
 }
 

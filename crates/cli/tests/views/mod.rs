@@ -390,6 +390,8 @@ pub fn nodes() -> NodesView {
     };
     NodesView {
         nodes: vec![first, second, host],
+        matching: 3,
+        next: None,
         isolation: "cgroup v2".to_owned(),
         notes: vec!["the NVML library is not there".to_owned()],
         warnings: vec!["the journal was cut".to_owned()],

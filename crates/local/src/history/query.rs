@@ -22,6 +22,8 @@ pub struct Filter {
     pub name: Option<String>,
     /// A name, in which `*` stands for any text and `?` for one letter.
     pub like: Option<String>,
+    /// A text that is in its number, name, owner or queue, in small or capital letters.
+    pub text: Option<String>,
     /// Submitted at this time or later.
     pub since: Option<Timestamp>,
     /// Submitted before this time: for the next page.
@@ -34,11 +36,27 @@ pub struct Filter {
     pub limit: u32,
 }
 
+/// No column has a line feed, so that no text is found across two of them.
+const OF_TEXT: &str = "instr(lower(id || char(10) || name || char(10) || owner || char(10) || queue), ?) > 0";
+
 impl Default for Filter {
     fn default() -> Self {
-        let (owner_uid, owner, queue, name, like) = (None, None, None, None, None);
+        let (owner_uid, owner, queue, name, like, text) = (None, None, None, None, None, None);
         let (states, since, before, below, finished) = (Vec::new(), None, None, None, false);
-        Self { owner_uid, owner, queue, states, name, like, since, before, below, finished, limit: ROWS_MAX }
+        Self {
+            owner_uid,
+            owner,
+            queue,
+            states,
+            name,
+            like,
+            text,
+            since,
+            before,
+            below,
+            finished,
+            limit: ROWS_MAX,
+        }
     }
 }
 
@@ -53,6 +71,7 @@ impl Filter {
             ("name = ?", self.name.clone().map(Value::Text)),
             // A bracket means nothing here, and much to SQLite.
             ("name GLOB ?", self.like.as_ref().map(|like| Value::Text(like.replace('[', "[[]")))),
+            (OF_TEXT, self.text.as_ref().map(|text| Value::Text(text.to_ascii_lowercase()))),
             ("submitted_at >= ?", self.since.map(time)),
             ("submitted_at < ?", self.before.map(time)),
             ("id < ?", self.below.map(|id| Value::Integer(integer(id.0)))),

@@ -26,8 +26,8 @@ pub(super) fn list(
     limit: u32,
 ) -> Result<Vec<JobView>, Failure> {
     let limit = limit.min(LIST_MAX);
-    let name = filter.name.as_ref().map_or(0, String::len);
-    if name > PATTERN_BYTES_MAX || filter.states.len() > STATES_MAX {
+    let is_long = |text: &Option<String>| text.as_ref().is_some_and(|text| text.len() > PATTERN_BYTES_MAX);
+    if is_long(&filter.name) || is_long(&filter.text) || filter.states.len() > STATES_MAX {
         let message =
             format!("a filter has at most {PATTERN_BYTES_MAX} bytes of a name, and {STATES_MAX} states");
         return Err(refuse(ErrorCode::BadRequest, message, "name fewer"));

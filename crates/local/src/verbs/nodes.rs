@@ -6,27 +6,53 @@ use phalanx_model::{Input, NodeName, Timestamp};
 
 use super::{Failure, calendar, operator, refuse, unreadable};
 use crate::daemon::Daemon;
-use crate::views;
+use crate::views::{self, Found};
 use phalanx_api::Peer;
-use phalanx_api::protocol::{Answer, AuditFilter, ErrorCode, NodesView, REASON_CHARS_MAX};
+use phalanx_api::protocol::{Answer, AuditFilter, ErrorCode, NodeFilter, NodesView, REASON_CHARS_MAX};
 
 /// Lines of the audit log in one list.
 const AUDIT_MAX: u32 = 10_000;
+/// Nodes in one list.
+const LIST_MAX: u32 = 10_000;
+/// The text of a filter: each node is compared with it.
+const TEXT_BYTES_MAX: usize = 256;
 /// Nodes that are named to a client who named one that does not exist.
 const NAMED_MAX: usize = 20;
 
 pub(super) fn list(daemon: &Arc<Daemon>) -> Result<Answer, Failure> {
     let shared = Arc::clone(daemon);
-    let (mut nodes, unkept) = daemon
+    let (nodes, unkept) = daemon
         .engine
         .look(move |engine| (views::nodes(engine, &shared.unknown), views::unkept_spares(engine)))?;
+    let matching = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
+    Ok(told(daemon, Found { nodes, matching, last: None }, unkept))
+}
+
+pub(super) fn find(daemon: &Arc<Daemon>, mut filter: NodeFilter) -> Result<Answer, Failure> {
+    filter.limit = filter.limit.min(LIST_MAX);
+    if filter.text.as_ref().is_some_and(|text| text.len() > TEXT_BYTES_MAX) {
+        let message = format!("the text of a filter has at most {TEXT_BYTES_MAX} bytes");
+        return Err(refuse(ErrorCode::BadRequest, message, "look for less"));
+    }
+    let shared = Arc::clone(daemon);
+    let (found, unkept) = daemon.engine.look(move |engine| {
+        (views::find_nodes(engine, &shared.unknown, &filter), views::unkept_spares(engine))
+    })?;
+    Ok(told(daemon, found, unkept))
+}
+
+/// Nodes with what is not in the books.
+fn told(daemon: &Daemon, found: Found, unkept: Option<String>) -> Answer {
+    let Found { mut nodes, matching, last } = found;
     daemon.closed.say(&mut nodes);
-    Ok(Answer::Nodes(NodesView {
+    Answer::Nodes(NodesView {
         nodes,
+        matching,
+        next: last,
         isolation: daemon.isolation.clone(),
         notes: daemon.notes.clone(),
         warnings: daemon.warnings().into_iter().chain(unkept).collect(),
-    }))
+    })
 }
 
 pub(super) fn cordon(

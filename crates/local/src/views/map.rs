@@ -6,7 +6,8 @@ use phalanx_api::protocol::{HELD_BY_OTHERS, HeldView, MapJob, MapNode, MapView, 
 use phalanx_model::{Admin, Grade, JobId, Levels, Node};
 use phalanx_shell::Engine;
 
-use super::{held, models, state};
+use super::nodes::models;
+use super::{held, state};
 
 /// All nodes; how busy their devices are is not in the books.
 pub(crate) fn map(engine: &Engine, levels: &Levels) -> MapView {

@@ -8,8 +8,8 @@ use crate::http::document::{Document, List, Version};
 use crate::http::problem::Problem;
 use crate::protocol::{
     AdviceView, AdviseAsk, Answer, AuditFilter, AuditView, BillAsk, BillBy, BillView, ChangeView, HealthView,
-    HistoryView, MapView, NodeDetailView, NodesView, OverviewView, QueueDetailView, QueueView, TopologyView,
-    UserView, Verb, WindowView,
+    HistoryView, MapView, NodeDetailView, NodeFilter, NodeState, NodesView, OverviewView, QueueDetailView,
+    QueueView, TopologyView, UserView, Verb, WindowView,
 };
 
 pub(crate) const ROUTES: &[Route] = &[
@@ -66,14 +66,32 @@ pub(crate) const ROUTES: &[Route] = &[
             _ => Err(Problem::unexpected()),
         },
     },
-    read(
-        "/v1/nodes",
-        "listNodes",
-        "All nodes, with what is free and who holds the rest.",
-        Gives::Json(shape::<NodesView>),
-        |_| Ok(Verb::Nodes),
-        document!(Nodes),
-    ),
+    Route {
+        method: Method::Get,
+        path: "/v1/nodes",
+        name: "listNodes",
+        summary: "Nodes in the order of their names, with what is free and who holds the rest.",
+        query: &[
+            text(
+                "text",
+                "A text that is in the name of a node, in its domains, in its model or in a job that runs there.",
+            ),
+            text("state", "One of open, cordoned, draining, unhealthy."),
+            LIMIT,
+            text("after", "From after this node on: `next` of the part before."),
+        ],
+        body: Body::Nothing,
+        gives: Gives::Json(shape::<NodesView>),
+        ask: |asked| {
+            Ok(Verb::FindNodes(NodeFilter {
+                text: asked.text("text").map(str::to_owned),
+                state: asked.text("state").map(node_state).transpose()?,
+                after: asked.node_in("after")?,
+                limit: asked.limit()?,
+            }))
+        },
+        tell: document!(Nodes),
+    },
     read(
         "/v1/nodes/{node}",
         "getNode",
@@ -147,10 +165,9 @@ pub(crate) const ROUTES: &[Route] = &[
         body: Body::Nothing,
         gives: Gives::Json(shape::<List<AuditView>>),
         ask: |asked| {
-            let node = asked.text("node").map(phalanx_model::NodeName::new).transpose();
             let filter = AuditFilter {
                 user: asked.text("user").map(str::to_owned),
-                node: node.map_err(|e| Problem::field("node", e.to_string(), ""))?,
+                node: asked.node_in("node")?,
                 since: asked.time("since")?,
             };
             Ok(Verb::Audit { filter, limit: asked.limit()? })
@@ -212,6 +229,14 @@ pub(crate) const ROUTES: &[Route] = &[
         tell: document!(Advice),
     },
 ];
+
+fn node_state(word: &str) -> Result<NodeState, Box<Problem>> {
+    let found = NodeState::WORDS.into_iter().find(|(known, _)| *known == word);
+    found.map(|(_, state)| state).ok_or_else(|| {
+        let known = NodeState::WORDS.map(|(word, _)| word).join(", ");
+        Problem::field("state", format!("{word:?} is no state of nodes"), format!("say one of {known}"))
+    })
+}
 
 /// Changes were missed: all is to be read again, and the stream goes on after this one.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]

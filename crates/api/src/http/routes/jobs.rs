@@ -22,6 +22,7 @@ pub(crate) const ROUTES: &[Route] = &[
             text("owner", "Of this user, by name."),
             text("queue", "In this queue."),
             text("name", "A name, in which `*` stands for any text and `?` for one letter."),
+            text("text", "A text that is in the number, the name, the owner or the queue of a job."),
             text("state", "One of these states, divided by commas."),
             LIMIT,
             number("after", "From after this job on: `next` of the part before."),
@@ -33,6 +34,7 @@ pub(crate) const ROUTES: &[Route] = &[
                 user: asked.text("owner").map(str::to_owned),
                 queue: asked.text("queue").map(queue_name).transpose()?,
                 name: asked.text("name").map(str::to_owned),
+                text: asked.text("text").map(str::to_owned),
                 states: asked.words("state"),
                 before: asked.after()?,
                 ..JobFilter::default()
