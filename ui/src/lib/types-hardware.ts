@@ -36,6 +36,9 @@ export interface NodeView {
 
 export interface NodesView {
   nodes: NodeView[];
+  /** How many nodes match the filter; `nodes` has the first of them. */
+  matching: number;
+  next: string | null;
   isolation: string;
   notes: string[];
   warnings: string[];
