@@ -216,13 +216,15 @@ impl Daemon {
             self.kill()?;
             self.up()?;
         }
-        let list = Verb::List { finished: false, filter: Default::default(), limit: 10 };
+        let list = Verb::List { finished: false, filter: Default::default(), limit: u32::MAX };
         let Answer::Jobs(jobs) = self.ask(list)? else {
             return Err("the daemon did not answer with its jobs".to_owned());
         };
-        for job in jobs {
+        for job in &jobs {
             // A job that ended meanwhile is refused.
             let _ = self.ask(Verb::Cancel { job: JobRef::Id(job.id) });
+        }
+        for job in jobs {
             // No answer is no end.
             self.until(&format!("the end of job {}", job.id), || {
                 self.job(job.id).filter(|view| view.ending.is_some()).map(drop)

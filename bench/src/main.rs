@@ -1,5 +1,6 @@
 //! Benchmarks that anyone can run.
 //!
+//! `cargo run --release -p phalanx-bench -- api [--json] [--nodes N] [--jobs N] [--requests N] [--only WORD]`
 //! `cargo run --release -p phalanx-bench -- cost [--json] [--fit] [--plot FILE] [--data FOLDER]`
 //! `cargo run --release -p phalanx-bench -- drill [--page FILE] [--json FILE] [--only FAULT] [--dev]`
 //! `cargo run --release -p phalanx-bench -- kube-drill [--page FILE] [--json FILE] [--only FAULT] [--dev]`
@@ -16,6 +17,7 @@
 //! `cargo run --release -p phalanx-bench -- step [--growth] [--json] [--only NAME] [--repeat N]`
 //! `cargo run --release -p phalanx-bench -- victims [--instances N]`
 
+mod api;
 mod cost;
 mod daemon;
 mod drill;
@@ -39,6 +41,15 @@ mod victims;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
+usage: phalanx-bench api [--json] [--nodes N] [--jobs N] [--requests N] [--only WORD]
+
+  api     time of the answers of a daemon's HTTP API with many nodes and jobs; fails when the 99th percentile of a list is above
+          50 ms (needs `phalanx` beside this executable)
+    --nodes N      declared nodes of 8 GPUs; without it 12,800
+    --jobs N       jobs that have not ended; without it 10,000
+    --requests N   requests of each kind; without it 200
+    --only WORD    paths with this word; again for more; without it all
+
 usage: phalanx-bench cost [--json] [--fit] [--plot FILE] [--data FOLDER]
 
   cost    the cost model against public measurements
@@ -176,6 +187,7 @@ usage: phalanx-bench victims [--instances N]
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match arguments.split_first() {
+        Some((verb, rest)) if verb == "api" => api::run(rest),
         Some((verb, rest)) if verb == "cost" => cost::run(rest),
         Some((verb, rest)) if verb == "drill" => drill::run(rest),
         Some((verb, rest)) if verb == "kube-drill" => drill::run_on_kubernetes(rest),
