@@ -116,7 +116,7 @@ fn measure(setting: Setting, only: &[&str]) -> Result<Measured, String> {
             bytes = client.get(path)?;
             Ok(())
         })?;
-        let (p50_ms, p99_ms) = (percentile(&times, 0.5), percentile(&times, 0.99));
+        let (p50_ms, p99_ms) = (percentile(&times, 50), percentile(&times, 99));
         Ok(Row { what, path, bytes, p50_ms, p99_ms, is_list: at + WHOLE < ASKED.len() })
     };
     let is_wanted = |path: &str| only.is_empty() || only.iter().any(|word| path.contains(word));
@@ -142,8 +142,8 @@ fn measure(setting: Setting, only: &[&str]) -> Result<Measured, String> {
     Ok(Measured {
         setting,
         rows,
-        submit_p99_ms: percentile(&alone, 0.99),
-        submit_p99_among_readers_ms: percentile(&among, 0.99),
+        submit_p99_ms: percentile(&alone, 99),
+        submit_p99_among_readers_ms: percentile(&among, 99),
     })
 }
 
@@ -198,8 +198,8 @@ fn wants(job: &mut Job) {
 fn waiting(at: usize) -> Result<Job, String> {
     let mut job = daemon::job(1 + u32::try_from(at % 24).unwrap_or(0), "true")?;
     wants(&mut job);
-    job.name = JobName::new(&format!("train-{at}")).map_err(|e| e.to_string())?;
-    if at % 5 == 0 {
+    job.name = JobName::new(format!("train-{at}")).map_err(|e| e.to_string())?;
+    if at.is_multiple_of(5) {
         job.turn.held_by = Some("bench".to_owned());
     }
     Ok(job)
@@ -245,8 +245,8 @@ fn times(count: usize, mut act: impl FnMut() -> Result<(), String>) -> Result<Ve
     Ok(times)
 }
 
-fn percentile(sorted: &[f64], share: f64) -> f64 {
-    let at = (sorted.len() as f64 * share).ceil() as usize;
+fn percentile(sorted: &[f64], percent: usize) -> f64 {
+    let at = (sorted.len() * percent).div_ceil(100);
     sorted[at.clamp(1, sorted.len()) - 1]
 }
 

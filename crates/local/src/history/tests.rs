@@ -274,6 +274,7 @@ fn union(a: &Filter, b: &Filter) -> Filter {
         owner: None,
         queue: None,
         like: None,
+        text: None,
         states: if a.states.is_empty() { b.states.clone() } else { a.states.clone() },
         name: a.name.clone().or_else(|| b.name.clone()),
         since: a.since.or(b.since),
