@@ -133,7 +133,7 @@ fn nodes_come_in_parts_and_are_found_by_a_text_as_jobs_are() {
     let found =
         |text: &str| client.get(&format!("/v1/jobs?text={text}")).1["items"].as_array().unwrap().len();
     assert_eq!([found("LARGE"), found(&job.to_string()), found("default"), found("gpt")], [1, 1, 1, 0]);
-    client.post("/v1/jobs/Bert-large/cancel", &Value::Null);
+    bench.cancel(job);
     bench.ended(job);
     assert_eq!(client.get("/v1/jobs?finished=true&text=large").1["items"].as_array().unwrap().len(), 1);
 }
