@@ -16,6 +16,9 @@ const DISCOVERY: &str = "/.well-known/openid-configuration";
 const TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
+/// A kube-apiserver gives its keys only to those who accept this type of them.
+const ACCEPT: &str = "application/json, application/jwk-set+json";
+
 /// The part of the discovery document that is used.
 #[derive(Deserialize)]
 struct Discovery {
@@ -70,7 +73,7 @@ fn agent(settings: &Settings) -> Result<Agent, OidcError> {
 
 fn get<T: DeserializeOwned>(agent: &Agent, url: &str) -> Result<T, String> {
     let broken = |e: ureq::Error| format!("{url}: {e}");
-    let mut answer = agent.get(url).header("accept", "application/json").call().map_err(broken)?;
+    let mut answer = agent.get(url).header("accept", ACCEPT).call().map_err(broken)?;
     if answer.status() != 200 {
         return Err(format!("{url} answers with status {}", answer.status().as_u16()));
     }
