@@ -82,7 +82,7 @@ impl Drop for Client {
 fn opener(client: SocketAddr, own: SocketAddr) -> Opener {
     let (from, to) = (client.ip().to_canonical(), own.ip().to_canonical());
     if from.is_loopback() || from == to {
-        return Opener::User(user_of(client));
+        return Opener::User(user_of(client, own));
     }
     Opener::Address(match from {
         IpAddr::V6(from) => {
@@ -94,16 +94,25 @@ fn opener(client: SocketAddr, own: SocketAddr) -> Opener {
 }
 
 /// The user whose process opened a connection of this machine, as the kernel has it.
-fn user_of(client: SocketAddr) -> Option<u32> {
-    let local = in_table(client);
-    TABLES.iter().filter_map(|table| fs::read_to_string(table).ok()).find_map(|table| user_in(&table, &local))
+fn user_of(client: SocketAddr, own: SocketAddr) -> Option<u32> {
+    // A server of both families sees an IPv4 client under an IPv6 address, and the client's socket is one of IPv4.
+    let canonical = |at: SocketAddr| SocketAddr::new(at.ip().to_canonical(), at.port());
+    let ends = [(client, own), (canonical(client), canonical(own))];
+    let ends = ends.map(|(client, own)| (in_table(client), in_table(own)));
+    let mut tables = TABLES.iter().filter_map(|table| fs::read_to_string(table).ok());
+    tables.find_map(|table| ends.iter().find_map(|(client, own)| user_in(&table, client, own)))
 }
 
-/// A line has the number of the socket, its own address, the other's, its state, three fields, and its user.
-fn user_in(table: &str, local: &str) -> Option<u32> {
-    let mut lines = table.lines().skip(1).map(str::split_ascii_whitespace);
-    let mut line = lines.find(|line| line.clone().nth(1) == Some(local))?;
-    line.nth(7)?.parse().ok()
+/// A line has the number of the socket, its own address, the other's, its state, three fields, its user, a field, and its inode.
+/// A socket that its process has closed has no inode, and root as its user.
+fn user_in(table: &str, client: &str, own: &str) -> Option<u32> {
+    let is_it = |line: &Vec<&str>| {
+        line.get(1) == Some(&client)
+            && line.get(2) == Some(&own)
+            && line.get(9).is_some_and(|inode| *inode != "0")
+    };
+    let line = table.lines().skip(1).map(|line| line.split_ascii_whitespace().collect()).find(is_it)?;
+    line.get(7)?.parse().ok()
 }
 
 /// `0100007F:1BA5`: the bytes of an address as words of this machine, and its port.
@@ -124,18 +133,46 @@ mod tests {
 
     use super::*;
 
+    fn own_uid() -> Option<u32> {
+        fs::read_to_string("/proc/self/status").unwrap().lines().find_map(|line| {
+            let uids = line.strip_prefix("Uid:")?;
+            uids.split_ascii_whitespace().next()?.parse().ok()
+        })
+    }
+
     #[test]
     fn the_user_of_a_connection_is_found() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let own: Option<u32> = fs::read_to_string("/proc/self/status").unwrap().lines().find_map(|line| {
-            let uids = line.strip_prefix("Uid:")?;
-            uids.split_ascii_whitespace().next()?.parse().ok()
-        });
-        assert_eq!(user_of(stream.local_addr().unwrap()), own);
-        assert_eq!(user_of("127.0.0.1:1".parse().unwrap()), None);
+        let own = own_uid();
+        let server = listener.local_addr().unwrap();
+        assert_eq!(user_of(stream.local_addr().unwrap(), server), own);
+        assert_eq!(user_of("127.0.0.1:1".parse().unwrap(), server), None);
         let table = "  sl  local_address rem_address\n   0: 0100007F:1BA5 0100007F:D431 01 00000000:00000000 00:00000000 00000000  1007        0 5\n";
-        assert_eq!(user_in(table, "0100007F:1BA5"), Some(1007));
+        assert_eq!(user_in(table, "0100007F:1BA5", "0100007F:D431"), Some(1007));
+        assert_eq!(user_in(table, "0100007F:1BA5", "0100007F:D432"), None, "to another server");
+        assert_eq!(
+            user_in(
+                &table.replace(
+                    " 5
+", " 0
+"
+                ),
+                "0100007F:1BA5",
+                "0100007F:D431"
+            ),
+            None,
+            "closed"
+        );
+    }
+
+    #[test]
+    fn an_ipv4_client_of_a_server_of_both_families_is_known() {
+        let Ok(listener) = TcpListener::bind("[::]:0") else { return };
+        let port = listener.local_addr().unwrap().port();
+        let _stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let (accepted, from) = listener.accept().unwrap();
+        assert_eq!(opener(from, accepted.local_addr().unwrap()), Opener::User(own_uid()));
     }
 
     #[test]

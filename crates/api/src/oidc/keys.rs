@@ -199,7 +199,10 @@ impl Keys {
         state.fetches += 1;
         match fetched {
             Ok(keys) => {
-                if state.known.is_none() || state.failures > 0 {
+                let had_some = state.known.as_ref().is_some_and(|known| !known.is_empty());
+                if keys.is_empty() && (had_some || state.known.is_none()) {
+                    tracing::warn!(issuer, "the issuer publishes no key for RS256, PS256, ES256 or EdDSA");
+                } else if state.known.is_none() || state.failures > 0 {
                     tracing::info!(issuer, keys = keys.len(), "the keys of the issuer are known");
                 }
                 state.known = Some(keys.into_iter().map(Arc::new).collect());

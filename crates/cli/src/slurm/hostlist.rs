@@ -50,6 +50,9 @@ fn one(part: &str, names: &mut Vec<String>) -> Result<(), String> {
         for range in ranges.split(',') {
             let numbers =
                 numbers(range).ok_or_else(|| format!("{part:?}: {range:?} is no range of numbers"))?;
+            if begun.len().saturating_mul(numbers.len()) > NAMES_MAX {
+                return Err(format!("{part:?} stands for more than {NAMES_MAX} names"));
+            }
             for name in &begun {
                 next.extend(numbers.iter().map(|number| format!("{name}{head}{number}")));
             }
@@ -92,7 +95,9 @@ pub(super) fn compress(names: &[String]) -> String {
         let width = if digits.starts_with('0') { digits.len() } else { 0 };
         match parts.last_mut().filter(|(of, ranges)| of == head && !ranges.is_empty()) {
             Some((_, ranges)) => match ranges.last_mut() {
-                Some((_, last, of)) if *last + 1 == number && fits(*of, width, digits.len()) => {
+                Some((_, last, of))
+                    if last.checked_add(1) == Some(number) && fits(*of, width, digits.len()) =>
+                {
                     *last = number
                 }
                 _ => ranges.push((number, number, width)),
@@ -144,7 +149,8 @@ mod tests {
             assert_eq!(compress(&expanded), list);
         }
         assert_eq!(expand("r[1-2]n[1-2]").unwrap().len(), 4);
-        for wrong in ["a[1", "a]1[", "a[x]", "a[3-1]", "a[[1]]", "a[1-99999999]"] {
+        for wrong in ["a[1", "a]1[", "a[x]", "a[3-1]", "a[[1]]", "a[1-99999999]", "a[0-9999][0-9999][0-9999]"]
+        {
             assert!(expand(wrong).is_err(), "{wrong}");
         }
     }

@@ -230,7 +230,8 @@ fn dependencies(text: &str, from: Where<'_>) -> Result<Vec<String>, Failure> {
 
 /// A point in time with its offset from UTC.
 fn begin(text: &str, from: Where<'_>, now: &Zoned) -> Result<String, Failure> {
-    let at = size::moment(text, now).map_err(|what| from.refuse(&format!("--begin: {what}"), ""))?;
+    let at = size::moment(text, now, size::Day::Next)
+        .map_err(|what| from.refuse(&format!("--begin: {what}"), ""))?;
     Ok(at.timestamp().to_string())
 }
 
@@ -259,6 +260,10 @@ fn signal(text: &str, from: Where<'_>) -> Result<(i32, bool, String), Failure> {
     }
     let (word, lead) = rest.split_once('@').map_or((rest, None), |(word, lead)| (word, Some(lead)));
     let number = signal_number(word).ok_or_else(wrong)?;
+    if signal_hook::consts::FORBIDDEN.contains(&number) {
+        let what = format!("--signal={text} is not supported: a program cannot handle this signal");
+        return Err(from.refuse(&what, "such as USR1, USR2 or TERM"));
+    }
     let lead = lead.map_or(Ok(LEAD_S), |lead| lead.parse::<u64>().map_err(|_| wrong()))?;
     Ok((number, of.contains('B'), format!("{number}@{lead}s")))
 }

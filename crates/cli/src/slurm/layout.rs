@@ -116,8 +116,16 @@ impl Layout {
         if let Some(word) = plain.split('|').find(|word| !known(word)) {
             return Err(refuse(&format!("no GPU's model contains {word:?}")));
         }
-        self.model.get_or_insert_with(|| plain.to_owned());
-        Ok(())
+        match &self.model {
+            Some(model) if !model.eq_ignore_ascii_case(plain) => {
+                Err(refuse(&format!("the GPUs are of type {model} already, by --gres or --gpus")))
+            }
+            Some(_) => Ok(()),
+            None => {
+                self.model = Some(plain.to_owned());
+                Ok(())
+            }
+        }
     }
 
     /// Without GPUs a task has one CPU, as in Slurm; with GPUs, CPUs are limited only if the job says so.

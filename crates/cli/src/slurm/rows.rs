@@ -327,6 +327,10 @@ impl Meant {
             && self.states.is_empty()
     }
 
+    pub(super) fn has_states(&self) -> bool {
+        !self.states.is_empty()
+    }
+
     pub(super) fn of_user(&mut self, user: String) {
         if self.users.is_empty() && self.jobs.is_empty() {
             self.users.push(user);

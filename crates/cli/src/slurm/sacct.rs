@@ -144,8 +144,9 @@ pub(super) fn sacct(session: &Session, words: &[String]) -> Result<ExitCode, Fai
     let now = Zoned::now();
     let time = |flag: &str| {
         let text = given.get(flag);
-        let at =
-            text.map(|text| size::moment(text, &now).map_err(|e| FROM.refuse(&format!("--{flag}: {e}"), "")));
+        let at = text.map(|text| {
+            size::moment(text, &now, size::Day::Today).map_err(|e| FROM.refuse(&format!("--{flag}: {e}"), ""))
+        });
         at.transpose()
     };
     let mut meant = Meant::read(&given, FROM)?;

@@ -73,8 +73,15 @@ pub(super) fn scancel(session: &Session, words: &[String]) -> Result<ExitCode, F
         meant.of_user(rows::me());
         jobs = cancelled(session, &meant)?;
     } else if !meant.is_nothing() {
-        meant.jobs = jobs;
-        jobs = cancelled(session, &meant)?;
+        let mut of_all = Vec::new();
+        for job in jobs {
+            meant.jobs = vec![job.clone()];
+            of_all.extend(match job {
+                JobRef::Tasks(..) => tasks(session, &meant, job)?,
+                _ => cancelled(session, &meant)?,
+            });
+        }
+        jobs = of_all;
     }
     let mut code = ExitCode::SUCCESS;
     for job in jobs {
@@ -90,16 +97,33 @@ pub(super) fn scancel(session: &Session, words: &[String]) -> Result<ExitCode, F
     Ok(code)
 }
 
+/// The tasks that were named, and no others of their array.
+fn tasks(session: &Session, meant: &Meant, named: JobRef) -> Result<Vec<JobRef>, Failure> {
+    if meant.has_states() {
+        let hint = "name the tasks alone; `squeue -r -j JOB` lists their states";
+        return Err(FROM.refuse("tasks of an array with --state are not supported", hint));
+    }
+    let is_meant = !meant.ask(session, false, false)?.is_empty();
+    Ok(if is_meant { vec![named] } else { Vec::new() })
+}
+
 /// Jobs, and tasks of arrays, that are in a state that is meant.
 fn cancelled(session: &Session, meant: &Meant) -> Result<Vec<JobRef>, Failure> {
     let views = meant.ask(session, false, false)?;
     let mut jobs = Vec::new();
     for view in &views {
         let rows = rows::of(view);
-        let is_whole = rows.iter().filter(|row| row.ended_at.is_none()).all(|row| meant.is_in_state(row));
+        let is_listed = view.array.as_ref().is_none_or(|array| array.left_out == 0);
+        let is_whole = (is_listed || !meant.has_states())
+            && rows.iter().filter(|row| row.ended_at.is_none()).all(|row| meant.is_in_state(row));
         if is_whole {
             jobs.push(JobRef::Id(view.id));
             continue;
+        }
+        // The states of tasks that the daemon does not list are not known.
+        if view.array.as_ref().is_some_and(|array| array.left_out > 0) {
+            let what = format!("the array {} has too many tasks for --state", view.id);
+            return Err(FROM.refuse(&what, &format!("name its tasks: scancel {}_[0-9]", view.id)));
         }
         for row in rows.iter().filter(|row| row.ended_at.is_none() && meant.is_in_state(row)) {
             jobs.push(rows::job(&row.id, FROM)?);

@@ -31,7 +31,7 @@ pub(super) fn options(name: &str, text: &str) -> Result<Given, Failure> {
     }
     let mut all = Given::default();
     for (number, line) in (1_usize..).zip(text.lines()) {
-        if !line.trim_start().is_empty() && !line.starts_with('#') {
+        if !line.trim_start().is_empty() && !line.trim_start().starts_with('#') {
             break;
         }
         let Some(rest) = line.strip_prefix(MARK) else { continue };
@@ -93,7 +93,7 @@ mod tests {
         let text = "#!/bin/bash\n\
                     #SBATCH --job-name=train -N 2   # two nodes\n\
                     \n\
-                    # a remark\n\
+                    \x20 # an indented remark\n\
                     ##SBATCH --time=1\n\
                     #SBATCHED --time=2\n \t\n\
                     #SBATCH\t-n 4\n\

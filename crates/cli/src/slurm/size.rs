@@ -77,11 +77,20 @@ pub(super) fn count(text: &str) -> Result<u32, String> {
     }
 }
 
+/// Which day a time of day without a date is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Day {
+    /// Today, as `sacct` reads it.
+    Today,
+    /// The next time that the clock shows it, as `--begin` reads it.
+    Next,
+}
+
 /// The point in time that `--begin`, `-S` or `-E` names, in this time zone.
 ///
 /// # Errors
 /// If the text is none of Slurm's forms.
-pub(super) fn moment(text: &str, now: &Zoned) -> Result<Zoned, String> {
+pub(super) fn moment(text: &str, now: &Zoned, on: Day) -> Result<Zoned, String> {
     let wrong =
         || format!("{text:?} is no time: expected now+2hours, 16:30, 2026-12-01T08:00, tomorrow or midnight");
     let lower = text.trim().to_ascii_lowercase();
@@ -91,7 +100,7 @@ pub(super) fn moment(text: &str, now: &Zoned) -> Result<Zoned, String> {
     let at = |hour: i8, day: civil::Date| day.at(hour, 0, 0, 0);
     let today = now.date();
     let next = |time: civil::DateTime| {
-        if time < now.datetime() { time.saturating_add(Span::new().days(1)) } else { time }
+        if on == Day::Next && time < now.datetime() { time.saturating_add(Span::new().days(1)) } else { time }
     };
     let civil = match lower.as_str() {
         "midnight" => next(at(0, today)),
@@ -261,11 +270,15 @@ mod tests {
             ("12/24", "2026-12-24T00:00:00"),
             ("01/02/27-08:30", "2027-01-02T08:30:00"),
         ] {
-            let read = moment(text, &now).unwrap_or_else(|e| panic!("{e}"));
+            let read = moment(text, &now, Day::Next).unwrap_or_else(|e| panic!("{e}"));
             assert_eq!(read.datetime().to_string(), at, "{text}");
         }
+        for text in ["midnight", "00:00"] {
+            let of_today = moment(text, &now, Day::Today).unwrap().datetime();
+            assert_eq!(of_today, now.date().at(0, 0, 0, 0), "sacct asks for the past");
+        }
         for wrong in ["soon", "now+", "now+1fortnight", "25:00", "13/40", ""] {
-            assert!(moment(wrong, &now).is_err(), "{wrong}");
+            assert!(moment(wrong, &now, Day::Next).is_err(), "{wrong}");
         }
     }
 

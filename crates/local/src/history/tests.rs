@@ -209,7 +209,7 @@ fn filters_narrow_and_the_newest_come_first() {
     assert_eq!(ids(&history, &Filter { like: Some("train-3".to_owned()), ..all.clone() }).len(), 20);
     assert_eq!(ids(&history, &Filter { like: Some("*n-?".to_owned()), ..all.clone() }).len(), 200);
     assert_eq!(ids(&history, &Filter { like: Some("train-[3]".to_owned()), ..all.clone() }).len(), 0);
-    assert_eq!(ids(&history, &Filter { text: Some("AIN-3".to_owned()), ..all.clone() }).len(), 20);
+    assert_eq!(ids(&history, &Filter { text: Some("AIN-49".to_owned()), ..all.clone() }).len(), 20);
     assert_eq!(ids(&history, &Filter { text: Some("999".to_owned()), ..all.clone() }), [999]);
     assert_eq!(ids(&history, &Filter { text: Some("%".to_owned()), ..all.clone() }).len(), 0);
     assert_eq!(ids(&history, &Filter { queue: Some("none".to_owned()), ..all.clone() }).len(), 0);
