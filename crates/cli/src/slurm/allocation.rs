@@ -65,6 +65,11 @@ impl Allocation {
         self.task.map_or_else(|| self.job.clone(), |task| format!("{}.{task}", self.job))
     }
 
+    /// `7`, or `7_3` for a task of an array, as Slurm names it.
+    pub(super) fn id(&self) -> String {
+        self.task.map_or_else(|| self.job.clone(), |task| format!("{}_{task}", self.job))
+    }
+
     pub(super) fn tasks(&self) -> u32 {
         u32::try_from(self.nodes.len()).unwrap_or(u32::MAX).saturating_mul(self.facts.tasks_per_node)
     }
@@ -162,9 +167,7 @@ impl Allocation {
             let array_task = self.task.map_or_else(|| "4294967294".to_owned(), |task| task.to_string());
             let value = match letters.next() {
                 Some('%') => "%".to_owned(),
-                Some('j' | 'J') => {
-                    self.task.map_or_else(|| self.job.clone(), |task| format!("{}_{task}", self.job))
-                }
+                Some('j' | 'J') => self.id(),
                 Some('A') => self.job.clone(),
                 Some('a') => array_task,
                 Some('x') => self.name.clone(),

@@ -1,6 +1,6 @@
 //! The options of `sbatch`, `srun` and `salloc`: which are used, which change nothing here, and which are refused.
 
-use super::options::{Flag, Tables, Takes, ignored, refused, used};
+use super::options::{Flag, Tables, Takes, alias, ignored, means, refused, used};
 
 use Takes::{Nothing, Optional, Value};
 
@@ -23,7 +23,7 @@ const JOB: &[Flag] = &[
     used("nodes", 'N', Value),
     used("ntasks", 'n', Value),
     used("ntasks-per-node", ' ', Value),
-    used("tasks-per-node", ' ', Value),
+    alias("tasks-per-node", ' ', Value, "ntasks-per-node"),
     used("cpus-per-task", 'c', Value),
     used("cpus-per-gpu", ' ', Value),
     used("mincpus", ' ', Value),
@@ -47,7 +47,7 @@ const JOB: &[Flag] = &[
     used("nodelist", 'w', Value),
     used("exclude", 'x', Value),
     used("chdir", 'D', Value),
-    used("workdir", ' ', Value),
+    alias("workdir", ' ', Value, "chdir"),
     used("export", ' ', Value),
     used("signal", ' ', Value),
     used("switches", ' ', Value),
@@ -93,8 +93,8 @@ const BATCH: &[Flag] = &[
     used("input", 'i', Value),
     used("open-mode", ' ', Value),
     used("parsable", ' ', Nothing),
-    used("requeue", ' ', Nothing),
-    used("no-requeue", ' ', Nothing),
+    means("requeue", "requeue", "yes"),
+    means("no-requeue", "requeue", "no"),
     used("test-only", ' ', Nothing),
     used("wait", 'W', Nothing),
     used("wrap", ' ', Value),
@@ -159,7 +159,7 @@ const STEP_SIZE: &[Flag] = &[
     used("nodes", 'N', Value),
     used("ntasks", 'n', Value),
     used("ntasks-per-node", ' ', Value),
-    used("tasks-per-node", ' ', Value),
+    alias("tasks-per-node", ' ', Value, "ntasks-per-node"),
     used("cpus-per-task", 'c', Value),
     used("nodelist", 'w', Value),
     used("exclude", 'x', Value),

@@ -107,7 +107,7 @@ pub(super) fn read(
         begin: given.get("begin").map(|text| begin(text, from, now)).transpose()?,
         array: given.get("array").map(|text| array(text, from)).transpose()?,
         topology: topology(given, levels, from)?,
-        workdir: given.get("chdir").or_else(|| given.get("workdir")).map(str::to_owned),
+        workdir: given.get("chdir").map(str::to_owned),
         signal: signal.as_ref().map(|(_, _, text)| text.clone()),
         // One process has the job, and starts what runs on the other nodes.
         launch: Some("mpi".to_owned()),
@@ -121,12 +121,13 @@ pub(super) fn read(
         let limit = size::limit(text).map_err(|what| from.refuse(&format!("--time: {what}"), ""))?;
         args.time = limit.map(|seconds| format!("{seconds}s"));
     }
-    if given.has("requeue") && !given.has("no-requeue") {
-        args.retry = Some(REQUEUES.to_owned());
-        args.retry_on = ["node", "preemption", "infrastructure"].map(str::to_owned).to_vec();
-    }
-    if given.has("no-requeue") {
-        args.preempt = Some("cancel".to_owned());
+    match given.get("requeue") {
+        Some("yes") => {
+            args.retry = Some(REQUEUES.to_owned());
+            args.retry_on = ["node", "preemption", "infrastructure"].map(str::to_owned).to_vec();
+        }
+        Some(_) => args.preempt = Some("cancel".to_owned()),
+        None => {}
     }
     let facts = Facts {
         nodes: layout.nodes,
@@ -136,7 +137,7 @@ pub(super) fn read(
         cpus_per_task: layout.cpus_per_task,
         cpus_per_node: layout.cpus_per_node,
         memory_mib: layout.memory_mib,
-        says_tasks_per_node: given.has("ntasks-per-node") || given.has("tasks-per-node"),
+        says_tasks_per_node: given.has("ntasks-per-node"),
         partition: args.queue.clone().unwrap_or_else(|| "default".to_owned()),
         qos: given.get("qos").map(str::to_owned),
         output: given.get("output").map(str::to_owned),

@@ -54,7 +54,7 @@ impl Layout {
     pub(super) fn read(given: &Given, largest: &Largest, from: Where<'_>) -> Result<Self, Failure> {
         let asked = Asked::read(given, from)?;
         let number = |flag: &str| number(given, flag, from);
-        let per_node = number("ntasks-per-node")?.or(number("tasks-per-node")?);
+        let per_node = number("ntasks-per-node")?;
         let tasks = number("ntasks")?;
         let (named, excluded) = (names(given, "nodelist", from)?, names(given, "exclude", from)?);
         let cpus_per_task = number("cpus-per-task")?;
@@ -257,7 +257,8 @@ fn gpus(text: &str) -> Result<Gpus, String> {
     }
 }
 
-fn number(given: &Given, flag: &str, from: Where<'_>) -> Result<Option<u32>, Failure> {
+/// The number that an option says.
+pub(super) fn number(given: &Given, flag: &str, from: Where<'_>) -> Result<Option<u32>, Failure> {
     let Some(text) = given.get(flag) else { return Ok(None) };
     size::count(text).map(Some).map_err(|what| from.refuse(&format!("--{flag}: {what}"), ""))
 }

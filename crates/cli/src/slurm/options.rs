@@ -17,6 +17,8 @@ pub(super) enum Takes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Used,
+    /// It is another word for an option, with this value if it has none of its own. The later of the two wins.
+    Means(&'static str, Option<&'static str>),
     /// It changes nothing here, and a note says why. An empty text needs no note.
     Ignored(&'static str),
     /// Why it is not supported, and what to use instead.
@@ -35,6 +37,16 @@ pub(super) struct Flag {
 /// A flag that is used.
 pub(super) const fn used(long: &'static str, short: char, takes: Takes) -> Flag {
     Flag { long, short: letter(short), takes, fate: Fate::Used }
+}
+
+/// A flag that is another name of an option.
+pub(super) const fn alias(long: &'static str, short: char, takes: Takes, of: &'static str) -> Flag {
+    Flag { long, short: letter(short), takes, fate: Fate::Means(of, None) }
+}
+
+/// A flag that gives an option a value.
+pub(super) const fn means(long: &'static str, of: &'static str, value: &'static str) -> Flag {
+    Flag { long, short: None, takes: Takes::Nothing, fate: Fate::Means(of, Some(value)) }
 }
 
 /// A flag that changes nothing here.
@@ -98,13 +110,6 @@ impl Given {
     /// A list of values that commas separate.
     pub(super) fn list(&self, long: &str) -> Vec<&str> {
         self.get(long).into_iter().flat_map(|text| text.split(',')).filter(|one| !one.is_empty()).collect()
-    }
-
-    /// Another name of an option.
-    pub(super) fn rename(&mut self, from: &str, to: &'static str) {
-        if let Some(value) = self.values.remove(from) {
-            self.values.insert(to, value);
-        }
     }
 
     /// These options win over the ones given before.
@@ -213,6 +218,9 @@ fn take(given: &mut Given, from: Where<'_>, flag: &'static Flag, value: String) 
         Fate::Used => {
             given.values.insert(flag.long, value);
         }
+        Fate::Means(of, said) => {
+            given.values.insert(of, said.map_or(value, str::to_owned));
+        }
         Fate::Ignored(why) => given.notes.push((flag.long, why)),
         Fate::Refused(why, instead) => {
             return Err(from.refuse(&format!("--{} is not supported: {why}", flag.long), instead));
@@ -230,6 +238,8 @@ mod tests {
         used("ntasks", 'n', Takes::Value),
         used("exclusive", ' ', Takes::Optional),
         used("hold", 'H', Takes::Nothing),
+        alias("minnodes", ' ', Takes::Value, "nodes"),
+        means("release", "hold", "no"),
         ignored("mail-user", ' ', Takes::Value, "no mail is sent"),
         refused("reservation", ' ', Takes::Value, "there are none", "a block for a queue"),
     ];
@@ -257,6 +267,17 @@ mod tests {
         assert_eq!(parse("7 --hold 8 -N1", After::Options).unwrap().words, ["7", "8"]);
         let later = parse("-N 3", After::Program).unwrap().over(parse("-N 1 -n 2", After::Program).unwrap());
         assert_eq!((later.get("nodes"), later.get("ntasks")), (Some("3"), Some("2")));
+    }
+
+    #[test]
+    fn of_two_words_for_an_option_the_later_wins() {
+        let line = |line: &str| parse(line, After::Program).unwrap();
+        let nodes = |given: &Given| given.get("nodes").map(str::to_owned);
+        assert_eq!(nodes(&line("-N 1 --minnodes=2")).as_deref(), Some("2"));
+        assert_eq!(nodes(&line("--minnodes=2").over(line("-N 1"))).as_deref(), Some("2"));
+        assert_eq!(nodes(&line("-N 1").over(line("--minnodes=2"))).as_deref(), Some("1"));
+        assert_eq!(line("--hold --release").get("hold"), Some("no"));
+        assert_eq!(line("--release --hold").get("hold"), Some(""));
     }
 
     #[test]

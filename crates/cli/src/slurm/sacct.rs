@@ -6,7 +6,7 @@ use jiff::Zoned;
 use jiff::tz::TimeZone;
 use phalanx_model::{Ending, Timestamp};
 
-use super::options::{self, After, Flag, Takes, Where, ignored, refused, used};
+use super::options::{self, After, Flag, Takes, Where, alias, ignored, refused, used};
 use super::rows::{self, Meant, Row};
 use super::size;
 use crate::failure::Failure;
@@ -25,7 +25,7 @@ pub(super) const FLAGS: &[Flag] = &[
     used("allusers", 'a', Nothing),
     used("partition", 'r', Value),
     used("name", ' ', Value),
-    used("state", 's', Value),
+    alias("state", 's', Value, "states"),
     used("starttime", 'S', Value),
     used("endtime", 'E', Value),
     used("format", 'o', Value),
@@ -129,7 +129,7 @@ pub(super) struct Column {
 }
 
 pub(super) fn sacct(session: &Session, words: &[String]) -> Result<ExitCode, Failure> {
-    let mut given = options::read(&[FLAGS], FROM, words, After::Options)?;
+    let given = options::read(&[FLAGS], FROM, words, After::Options)?;
     super::note(&FROM, &given);
     if given.has("helpformat") {
         output::print(&FIELDS.iter().map(|(name, _)| format!("{name}\n")).collect::<String>())?;
@@ -140,7 +140,6 @@ pub(super) fn sacct(session: &Session, words: &[String]) -> Result<ExitCode, Fai
     }
     let default = if given.has("brief") { BRIEF } else { FORMAT };
     let columns = columns(given.get("format").unwrap_or(default))?;
-    given.rename("state", "states");
     let now = Zoned::now();
     let time = |flag: &str| {
         let text = given.get(flag);

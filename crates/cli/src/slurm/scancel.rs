@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use phalanx_api::protocol::{JobRef, Verb as Ask};
 
-use super::options::{self, After, Flag, Takes, Where, ignored, refused, used};
+use super::options::{self, After, Flag, Takes, Where, alias, ignored, refused, used};
 use super::rows::{self, Meant};
 use crate::failure::Failure;
 use crate::output;
@@ -18,9 +18,9 @@ pub(super) const FLAGS: &[Flag] = &[
     used("user", 'u', Value),
     used("me", ' ', Nothing),
     used("name", 'n', Value),
-    used("jobname", ' ', Value),
+    alias("jobname", ' ', Value, "name"),
     used("states", 't', Value),
-    used("state", ' ', Value),
+    alias("state", ' ', Value, "states"),
     used("partition", 'p', Value),
     used("signal", 's', Value),
     used("quiet", 'Q', Nothing),
@@ -45,10 +45,8 @@ pub(super) const FLAGS: &[Flag] = &[
 ];
 
 pub(super) fn scancel(session: &Session, words: &[String]) -> Result<ExitCode, Failure> {
-    let mut given = options::read(&[FLAGS], FROM, words, After::Options)?;
+    let given = options::read(&[FLAGS], FROM, words, After::Options)?;
     super::note(&FROM, &given);
-    given.rename("jobname", "name");
-    given.rename("state", "states");
     if let Some(text) = given.get("signal") {
         let number = super::job::signal_number(text);
         if !matches!(number, Some(9 | 15)) {

@@ -74,7 +74,7 @@ pub(super) fn run(allocation: &Allocation, words: &[String]) -> Result<ExitCode,
 /// What a step cannot have.
 fn check(allocation: &Allocation, given: &Given) -> Result<(), Failure> {
     let job = given.get("jobid").unwrap_or(&allocation.job);
-    let own = [allocation.job.clone(), allocation.reference(), allocation.reference().replace('.', "_")];
+    let own = [allocation.job.clone(), allocation.reference(), allocation.id()];
     if !own.iter().any(|name| name == job) {
         let hint = format!("`phalanx exec {job} -- PROGRAM` runs a program beside a rank of another job");
         return Err(FROM.refuse(&format!("--jobid={job} is not supported in job {}", allocation.job), &hint));
@@ -103,12 +103,7 @@ fn check(allocation: &Allocation, given: &Given) -> Result<(), Failure> {
 
 impl Shape {
     fn read(allocation: &Allocation, given: &Given) -> Result<Self, Failure> {
-        let number = |flag: &str| {
-            let text = given.get(flag);
-            let count =
-                text.map(|text| size::count(text).map_err(|e| FROM.refuse(&format!("--{flag}: {e}"), "")));
-            count.transpose()
-        };
+        let number = |flag: &str| layout::number(given, flag, FROM);
         let wanted = layout::names(given, "nodelist", FROM)?;
         let avoided = layout::names(given, "exclude", FROM)?;
         if let Some(name) = wanted.iter().find(|name| !allocation.nodes.contains(name)) {
@@ -120,7 +115,7 @@ impl Shape {
             (0..).zip(&allocation.nodes).filter(|(_, name)| named(name)).map(|(at, _)| at).collect();
         let room = nodes.len();
         let tasks = number("ntasks")?;
-        let per_node = number("ntasks-per-node")?.or(number("tasks-per-node")?);
+        let per_node = number("ntasks-per-node")?;
         let count = match given.get("nodes") {
             Some(text) => {
                 let most = text.rsplit('-').next().unwrap_or(text);
