@@ -37,7 +37,8 @@ pub(crate) fn page(page: &Page, view: &MapView, lit: Option<JobId>) -> String {
     if view.nodes.is_empty() {
         return nothing(page, "no nodes");
     }
-    let marks = marks(view, lit);
+    let held = held(view);
+    let marks = marks(&held, lit);
     let name_width = view.nodes.iter().map(|node| node.name.as_str().len()).max().unwrap_or(0);
     let cells = view.nodes.iter().map(|node| node.devices.len()).max().unwrap_or(0);
     let indent = view.levels.len() * INDENT;
@@ -71,8 +72,8 @@ pub(crate) fn page(page: &Page, view: &MapView, lit: Option<JobId>) -> String {
     end_line(&mut text);
     if !page.quiet {
         text.push('\n');
-        text += &signs(page, view, lit.is_some());
-        text += &legend(page, view, &marks);
+        text += &signs(page, view, lit.is_some() || held.len() > LETTERS.len());
+        text += &legend(page, view, &held, &marks);
     }
     text
 }
@@ -93,9 +94,8 @@ fn domains(text: &mut String, view: &MapView, before: &[String], path: &[String]
 }
 
 /// Letters go to the jobs with the most devices first, and among equal ones to the older.
-fn marks(view: &MapView, lit: Option<JobId>) -> BTreeMap<i64, Mark> {
-    let held = held(view);
-    let mut ids: Vec<(i64, u32)> = held.into_iter().collect();
+fn marks(held: &BTreeMap<i64, u32>, lit: Option<JobId>) -> BTreeMap<i64, Mark> {
+    let mut ids: Vec<(i64, u32)> = held.iter().map(|(id, count)| (*id, *count)).collect();
     ids.sort_by_key(|(id, count)| (std::cmp::Reverse(*count), *id));
     let is_lit = |id: i64| lit.is_none_or(|lit| i64::try_from(lit.0) == Ok(id));
     let letters = LETTERS.chars().map(Some).chain(std::iter::repeat(None));
@@ -143,8 +143,8 @@ fn device(page: &Page, node: &MapNode, at: usize, held: Option<i64>, marks: &BTr
     }
 }
 
-/// What the signs mean that are on the map.
-fn signs(page: &Page, view: &MapView, is_lit: bool) -> String {
+/// What the signs mean that are on the map. With `has_others`, jobs without a letter are on it.
+fn signs(page: &Page, view: &MapView, has_others: bool) -> String {
     let (mut free_count, mut closed, mut foreign, mut total) = (0_u64, 0_u64, 0_u64, 0_u64);
     for held in view.nodes.iter().flat_map(|node| &node.devices) {
         total += 1;
@@ -164,14 +164,13 @@ fn signs(page: &Page, view: &MapView, is_lit: bool) -> String {
     if foreign > 0 {
         parts.push(format!("? {foreign} in use by other programs"));
     }
-    if is_lit || held(view).len() > LETTERS.len() {
+    if has_others {
         parts.push(format!("{} other jobs", other(page)));
     }
     parts.join("   ") + "\n"
 }
 
-fn legend(page: &Page, view: &MapView, marks: &BTreeMap<i64, Mark>) -> String {
-    let held = held(view);
+fn legend(page: &Page, view: &MapView, held: &BTreeMap<i64, u32>, marks: &BTreeMap<i64, Mark>) -> String {
     let mut rows: Vec<(char, &MapJob, u32, Color)> = view
         .jobs
         .iter()
