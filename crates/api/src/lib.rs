@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod guarded;
 pub mod http;
 pub mod oidc;
 mod peer;

@@ -71,18 +71,18 @@ impl Api {
 }
 
 fn open_tls(tls: &ApiTls, at: ApiAt) -> Result<Tls, UpError> {
-    if !matches!(at, ApiAt::Address(_)) {
-        return Err(UpError::NoAddress("`--api-cert`"));
-    }
+    needs_address("`--api-cert`", at)?;
     let certificate = Arc::new(Certificate::open(tls.files.clone())?);
     Ok(Tls { certificate, names: tls.names.clone() })
 }
 
 fn open_oidc(file: &Path, at: ApiAt) -> Result<Arc<Oidc>, UpError> {
-    if !matches!(at, ApiAt::Address(_)) {
-        return Err(UpError::NoAddress("`--api-oidc`"));
-    }
+    needs_address("`--api-oidc`", at)?;
     Ok(Arc::new(Oidc::open(file)?))
+}
+
+fn needs_address(flag: &'static str, at: ApiAt) -> Result<(), UpError> {
+    if matches!(at, ApiAt::Address(_)) { Ok(()) } else { Err(UpError::NoAddress(flag)) }
 }
 
 fn remembered(paths: &Paths) -> Option<SocketAddr> {

@@ -1,9 +1,9 @@
 //! The certificate of the server: read when it starts, and again when its files change.
 
-use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::fs;
+use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -11,6 +11,8 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use webpki::{EndEntityCert, KeyUsage};
+
+use crate::guarded::{self, Unread};
 
 /// A certificate with its chain, and a key, have far fewer bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -123,12 +125,15 @@ impl Certificate {
     /// The host under which people ask a server that listens on this address.
     #[must_use]
     pub fn host(&self, at: IpAddr) -> Option<String> {
-        let address = (!at.is_unspecified() && self.is_for(&at.to_string())).then(|| match at {
-            IpAddr::V4(at) => at.to_string(),
-            IpAddr::V6(at) => format!("[{at}]"),
-        });
-        let is_local = at.is_loopback();
-        address.clone().filter(|_| is_local).or_else(|| self.names().into_iter().next()).or(address)
+        let address = || {
+            (!at.is_unspecified() && self.is_for(&at.to_string())).then(|| match at {
+                IpAddr::V4(at) => at.to_string(),
+                IpAddr::V6(at) => format!("[{at}]"),
+            })
+        };
+        let name = || self.names().into_iter().next();
+        // A name of the machine may lead to another of its addresses, where a loopback server does not listen.
+        if at.is_loopback() { address().or_else(name) } else { name().or_else(address) }
     }
 
     pub(crate) fn renewal(&self) -> Renewal {
@@ -171,15 +176,12 @@ fn print(files: &CertificateFiles) -> Print {
 fn load(files: &CertificateFiles, now: UnixTime) -> Result<Loaded, CertificateError> {
     let path = &files.certificate;
     let none = || CertificateError::NoCertificate(path.clone());
-    let text = read(path, |_| Ok(()))?;
+    let text = read(path, 0)?;
     let chain: Vec<CertificateDer<'static>> =
         CertificateDer::pem_slice_iter(&text).collect::<Result<_, _>>().map_err(|_| none())?;
     let own = chain.first().ok_or_else(none)?.clone();
     check_dates(&own, path, now)?;
-    let key = read(&files.key, |mode| {
-        let open = CertificateError::Open { path: files.key.clone(), mode };
-        if mode & OPEN_TO_OTHERS == 0 { Ok(()) } else { Err(open) }
-    })?;
+    let key = read(&files.key, OPEN_TO_OTHERS)?;
     let key = PrivateKeyDer::from_pem_slice(&key).map_err(|_| CertificateError::NoKey(files.key.clone()))?;
     let builder = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
     let unusable = |e: rustls::Error| CertificateError::Unusable { path: path.clone(), why: e.to_string() };
@@ -196,20 +198,14 @@ fn load(files: &CertificateFiles, now: UnixTime) -> Result<Loaded, CertificateEr
     Ok(Loaded { configuration: Arc::new(configuration), own })
 }
 
-/// The bytes of a file, if its mode will do.
-fn read(
-    path: &Path,
-    check: impl FnOnce(u32) -> Result<(), CertificateError>,
-) -> Result<Vec<u8>, CertificateError> {
-    let unreadable = |source| CertificateError::Unreadable { path: path.to_owned(), source };
-    let file = File::open(path).map_err(unreadable)?;
-    check(file.metadata().map_err(unreadable)?.permissions().mode() & 0o777)?;
-    let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(CertificateError::Long(path.to_owned()));
-    }
-    Ok(bytes)
+/// The bytes of a file whose mode has none of these bits.
+fn read(path: &Path, forbidden: u32) -> Result<Vec<u8>, CertificateError> {
+    let path = path.to_owned();
+    guarded::read(&path, FILE_BYTES_MAX, forbidden).map_err(|unread| match unread {
+        Unread::Failed(source) => CertificateError::Unreadable { path, source },
+        Unread::Open { mode } => CertificateError::Open { path, mode },
+        Unread::Long => CertificateError::Long(path),
+    })
 }
 
 fn parsed<'a>(der: &'a CertificateDer<'a>) -> Result<EndEntityCert<'a>, webpki::Error> {

@@ -151,19 +151,8 @@ mod tests {
         let table = "  sl  local_address rem_address\n   0: 0100007F:1BA5 0100007F:D431 01 00000000:00000000 00:00000000 00000000  1007        0 5\n";
         assert_eq!(user_in(table, "0100007F:1BA5", "0100007F:D431"), Some(1007));
         assert_eq!(user_in(table, "0100007F:1BA5", "0100007F:D432"), None, "to another server");
-        assert_eq!(
-            user_in(
-                &table.replace(
-                    " 5
-", " 0
-"
-                ),
-                "0100007F:1BA5",
-                "0100007F:D431"
-            ),
-            None,
-            "closed"
-        );
+        let closed = table.replace(" 5\n", " 0\n");
+        assert_eq!(user_in(&closed, "0100007F:1BA5", "0100007F:D431"), None, "closed");
     }
 
     #[test]

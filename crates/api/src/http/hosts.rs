@@ -35,8 +35,7 @@ impl Hosts {
     #[must_use]
     pub fn of(certificate: Arc<Certificate>, port: u16, names: &[String]) -> Self {
         let listed = names.iter().flat_map(|name| {
-            let has_port = name.parse::<Authority>().is_ok_and(|of| of.port().is_some());
-            let whole = if has_port { name.clone() } else { format!("{name}:{port}") };
+            let whole = with_port(name, port);
             let short = whole.strip_suffix(":443").map(str::to_owned);
             [Some(whole), short].into_iter().flatten()
         });
@@ -77,6 +76,12 @@ impl Hosts {
         }
         all.join(" or ")
     }
+}
+
+/// A host with the port that it is given with, or this one.
+pub(super) fn with_port(host: &str, port: u16) -> String {
+    let has_port = host.parse::<Authority>().is_ok_and(|of| of.port().is_some());
+    if has_port { host.to_owned() } else { format!("{host}:{port}") }
 }
 
 /// Whether a text is a host as clients name one, perhaps with a port.

@@ -10,7 +10,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::certificate::Certificate;
 use super::clients::Clients;
-use super::hosts::Hosts;
+use super::hosts::{Hosts, with_port};
 use super::{Backend, router};
 
 /// Connections at a time: streams of many people among them. A user has a part of them.
@@ -83,8 +83,7 @@ impl Tls {
     fn url(&self, at: SocketAddr) -> Option<String> {
         let given = self.names.first().cloned();
         let host = given.or_else(|| self.certificate.host(at.ip()))?;
-        let has_port = host.parse::<axum::http::uri::Authority>().is_ok_and(|of| of.port().is_some());
-        Some(if has_port { format!("https://{host}") } else { format!("https://{host}:{}", at.port()) })
+        Some(format!("https://{}", with_port(&host, at.port())))
     }
 
     fn configuration(&self) -> Configuration {

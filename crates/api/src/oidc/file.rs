@@ -1,15 +1,15 @@
 //! The file of `--api-oidc`: which issuer, for whom, and with what rights.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{self, Read as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use axum::http::Uri;
 use phalanx_spec::{At, FILE_BYTES_MAX, Scalar, SpecError, from_yaml};
 use schemars::{Schema, json_schema};
 use serde::Deserialize;
+
+use crate::guarded::{self, Unread};
 
 const NAME_CHARS_MAX: usize = 256;
 const USERNAME_CLAIM: &str = "preferred_username";
@@ -147,18 +147,12 @@ fn parse(text: &str, path: &Path) -> Result<Settings, OidcError> {
 
 /// The bytes of a file that gives rights.
 pub(super) fn read_unchanged_by_others(path: &Path) -> Result<Vec<u8>, OidcError> {
-    let unreadable = |source| OidcError::Unreadable { path: path.to_owned(), source };
-    let file = File::open(path).map_err(unreadable)?;
-    let mode = file.metadata().map_err(unreadable)?.permissions().mode() & 0o777;
-    if mode & CHANGED_BY_OTHERS != 0 {
-        return Err(OidcError::Open { path: path.to_owned(), mode });
-    }
-    let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() > FILE_BYTES_MAX {
-        return Err(OidcError::Long(path.to_owned()));
-    }
-    Ok(bytes)
+    let path = path.to_owned();
+    guarded::read(&path, FILE_BYTES_MAX as u64, CHANGED_BY_OTHERS).map_err(|unread| match unread {
+        Unread::Failed(source) => OidcError::Unreadable { path, source },
+        Unread::Open { mode } => OidcError::Open { path, mode },
+        Unread::Long => OidcError::Long(path),
+    })
 }
 
 #[cfg(test)]
@@ -171,6 +165,7 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
 
