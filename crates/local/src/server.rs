@@ -183,9 +183,14 @@ fn peer_of(stream: &UnixStream) -> io::Result<Peer> {
     Ok(peer(credentials.uid(), credentials.gid()))
 }
 
+/// Root, or the user that the daemon runs as.
+pub(crate) fn is_of_daemon(uid: u32) -> bool {
+    uid == 0 || uid == nix::unistd::geteuid().as_raw()
+}
+
 /// A user by number.
 pub(crate) fn peer(uid: u32, gid: u32) -> Peer {
-    let is_operator = uid == 0 || uid == nix::unistd::geteuid().as_raw();
+    let is_operator = is_of_daemon(uid);
     let owner = Owner { uid, gid, name: uid.to_string() };
     Peer { owner, is_operator, is_known: false, is_reader: false, login: None }
 }

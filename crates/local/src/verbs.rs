@@ -32,6 +32,7 @@ use crate::daemon::Daemon;
 use crate::endpoints::endpoints;
 use crate::launch;
 use crate::logs::{self, Buffer, Follower};
+use crate::server::is_of_daemon;
 use crate::spot;
 use crate::unfit::unfit;
 use crate::views;
@@ -222,8 +223,7 @@ fn submit(
     secrets: &BTreeMap<String, String>,
 ) -> Result<Answer, Failure> {
     // An operator by the word of an issuer has another account all the same.
-    let is_own = peer.owner.uid == 0 || peer.owner.uid == nix::unistd::geteuid().as_raw();
-    if !is_own && !daemon.is_root {
+    if !daemon.is_root && !is_of_daemon(peer.owner.uid) {
         let message = "this daemon runs without root rights and starts jobs of its own user only";
         return Err(refuse(ErrorCode::Forbidden, message, "run `phalanx up` as root to serve several users"));
     }

@@ -41,20 +41,18 @@ const OF_TEXT: &str = "instr(lower(id || char(10) || name || char(10) || owner |
 
 impl Default for Filter {
     fn default() -> Self {
-        let (owner_uid, owner, queue, name, like, text) = (None, None, None, None, None, None);
-        let (states, since, before, below, finished) = (Vec::new(), None, None, None, false);
         Self {
-            owner_uid,
-            owner,
-            queue,
-            states,
-            name,
-            like,
-            text,
-            since,
-            before,
-            below,
-            finished,
+            owner_uid: None,
+            owner: None,
+            queue: None,
+            states: Vec::new(),
+            name: None,
+            like: None,
+            text: None,
+            since: None,
+            before: None,
+            below: None,
+            finished: false,
             limit: ROWS_MAX,
         }
     }

@@ -14,9 +14,18 @@ use crate::views;
 pub(super) const LIST_PART: usize = 200;
 /// Jobs in one list, and one more that says whether there are others.
 const LIST_MAX: u32 = 10_001;
-/// A pattern for names, and states, in a filter: each job in the books is compared with them.
-const PATTERN_BYTES_MAX: usize = 256;
+/// A text, a pattern for names, and states, in a filter: each job or node in the books is compared with them.
+const TEXT_BYTES_MAX: usize = 256;
 const STATES_MAX: usize = 16;
+
+/// Whether a text of a filter is short enough.
+pub(super) fn check_text(text: Option<&String>) -> Result<(), Failure> {
+    if text.is_none_or(|text| text.len() <= TEXT_BYTES_MAX) {
+        return Ok(());
+    }
+    let message = format!("a name or a text of a filter has at most {TEXT_BYTES_MAX} bytes");
+    Err(refuse(ErrorCode::BadRequest, message, "shorten it"))
+}
 
 /// The newest jobs that are meant, the newest last.
 pub(super) fn list(
@@ -26,10 +35,10 @@ pub(super) fn list(
     limit: u32,
 ) -> Result<Vec<JobView>, Failure> {
     let limit = limit.min(LIST_MAX);
-    let is_long = |text: &Option<String>| text.as_ref().is_some_and(|text| text.len() > PATTERN_BYTES_MAX);
-    if is_long(&filter.name) || is_long(&filter.text) || filter.states.len() > STATES_MAX {
-        let message =
-            format!("a filter has at most {PATTERN_BYTES_MAX} bytes of a name, and {STATES_MAX} states");
+    check_text(filter.name.as_ref())?;
+    check_text(filter.text.as_ref())?;
+    if filter.states.len() > STATES_MAX {
+        let message = format!("a filter has at most {STATES_MAX} states");
         return Err(refuse(ErrorCode::BadRequest, message, "name fewer"));
     }
     let of_books = filter.clone();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use phalanx_model::{Input, NodeName, Timestamp};
 
+use super::list::check_text;
 use super::{Failure, calendar, operator, refuse, unreadable};
 use crate::daemon::Daemon;
 use crate::views::{self, Found};
@@ -14,8 +15,6 @@ use phalanx_api::protocol::{Answer, AuditFilter, ErrorCode, NodeFilter, NodesVie
 const AUDIT_MAX: u32 = 10_000;
 /// Nodes in one list.
 const LIST_MAX: u32 = 10_000;
-/// The text of a filter: each node is compared with it.
-const TEXT_BYTES_MAX: usize = 256;
 /// Nodes that are named to a client who named one that does not exist.
 const NAMED_MAX: usize = 20;
 
@@ -30,10 +29,7 @@ pub(super) fn list(daemon: &Arc<Daemon>) -> Result<Answer, Failure> {
 
 pub(super) fn find(daemon: &Arc<Daemon>, mut filter: NodeFilter) -> Result<Answer, Failure> {
     filter.limit = filter.limit.min(LIST_MAX);
-    if filter.text.as_ref().is_some_and(|text| text.len() > TEXT_BYTES_MAX) {
-        let message = format!("the text of a filter has at most {TEXT_BYTES_MAX} bytes");
-        return Err(refuse(ErrorCode::BadRequest, message, "look for less"));
-    }
+    check_text(filter.text.as_ref())?;
     let shared = Arc::clone(daemon);
     let (found, unkept) = daemon.engine.look(move |engine| {
         (views::find_nodes(engine, &shared.unknown, &filter), views::unkept_spares(engine))
