@@ -21,27 +21,35 @@ const SUBMITTERS: usize = 16;
 const RUNNING: usize = 500;
 /// What all jobs want, and so many nodes have as run jobs.
 const MODEL: &str = "NVIDIA H200";
-/// Documents that are asked for. The last three hold the whole cluster or all jobs.
-const ASKED: [(&str, &str); 14] = [
-    ("jobs, the newest 200", "/v1/jobs"),
-    ("jobs that are pending, 200", "/v1/jobs?state=pending"),
-    ("jobs by a name with wildcards", "/v1/jobs?name=train-*7"),
-    ("jobs from the middle on", "/v1/jobs?after=5000"),
-    ("jobs, ended ones too", "/v1/jobs?finished=true"),
-    ("one job", "/v1/jobs/17"),
-    ("why one waits", "/v1/jobs/900/why"),
-    ("queues", "/v1/queues"),
-    ("overview", "/v1/overview"),
-    ("health", "/v1/health"),
-    ("nodes, the first 200", "/v1/nodes?limit=200"),
-    ("all nodes", "/v1/nodes?limit=20000"),
-    ("map of all GPUs", "/v1/map"),
-    ("jobs, the newest 10,000", "/v1/jobs?limit=10000"),
+/// One of them is asked for by its number.
+const JOBS_MIN: usize = 1_000;
+/// How much a document holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Size {
+    List,
+    Whole,
+}
+
+/// Documents that are asked for. Of lists an answer within [`PROMISE`] is promised; the others hold the
+/// whole cluster or all jobs, and are megabytes.
+const ASKED: [(&str, &str, Size); 14] = [
+    ("jobs, the newest 200", "/v1/jobs", Size::List),
+    ("jobs that are pending, 200", "/v1/jobs?state=pending", Size::List),
+    ("jobs by a name with wildcards", "/v1/jobs?name=train-*7", Size::List),
+    ("jobs from the middle on", "/v1/jobs?after=5000", Size::List),
+    ("jobs, ended ones too", "/v1/jobs?finished=true", Size::List),
+    ("one job", "/v1/jobs/17", Size::List),
+    ("why one waits", "/v1/jobs/900/why", Size::List),
+    ("queues", "/v1/queues", Size::List),
+    ("overview", "/v1/overview", Size::List),
+    ("health", "/v1/health", Size::List),
+    ("nodes, the first 200", "/v1/nodes?limit=200", Size::List),
+    ("nodes, the first 10,000", "/v1/nodes?limit=10000", Size::Whole),
+    ("map of all GPUs", "/v1/map", Size::Whole),
+    ("jobs, the newest 10,000", "/v1/jobs?limit=10000", Size::Whole),
 ];
 /// Between two questions of one of four clients that read.
 const READER_PAUSE: Duration = Duration::from_millis(50);
-/// Of these no answer within [`PROMISE`] is promised: they are documents of megabytes.
-const WHOLE: usize = 3;
 
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Setting {
@@ -85,7 +93,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
             "--json" => is_json = true,
             "--only" => only.push(value()?.as_str()),
             "--nodes" => setting.nodes = number()?.max(RUNNING),
-            "--jobs" => setting.jobs = number()?.max(RUNNING),
+            "--jobs" => setting.jobs = number()?.max(JOBS_MIN),
             "--requests" => setting.requests = number()?.max(1),
             _ => return Err(format!("{word} is no flag of api")),
         }
@@ -110,17 +118,17 @@ fn measure(setting: Setting, only: &[&str]) -> Result<Measured, String> {
     fill(&daemon, setting.jobs)?;
     eprintln!("asks");
     let client = Client::new(&daemon)?;
-    let row = |(at, (what, path)): (usize, &(&'static str, &'static str))| {
+    let row = |&(what, path, size): &(&'static str, &'static str, Size)| {
         let mut bytes = 0;
         let times = times(setting.requests, || {
             bytes = client.get(path)?;
             Ok(())
         })?;
         let (p50_ms, p99_ms) = (percentile(&times, 50), percentile(&times, 99));
-        Ok(Row { what, path, bytes, p50_ms, p99_ms, is_list: at + WHOLE < ASKED.len() })
+        Ok(Row { what, path, bytes, p50_ms, p99_ms, is_list: size == Size::List })
     };
     let is_wanted = |path: &str| only.is_empty() || only.iter().any(|word| path.contains(word));
-    let rows = ASKED.iter().enumerate().filter(|(_, (_, path))| is_wanted(path));
+    let rows = ASKED.iter().filter(|(_, path, _)| is_wanted(path));
     let rows = rows.map(row).collect::<Result<Vec<Row>, String>>()?;
     let submit = || times(setting.requests, || daemon.submit(waiting(1)?).map(drop));
     let alone = submit()?;
