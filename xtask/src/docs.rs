@@ -11,6 +11,7 @@ use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
 use crate::cargo::{CargoError, read};
+use crate::files;
 use page::Page;
 
 /// Pages outside of the book whose links are checked as well.
@@ -58,7 +59,7 @@ fn check_pages(root: &Path) -> Result<Vec<Fault>, CargoError> {
     let mut files: Vec<PathBuf> = PAGES.iter().map(PathBuf::from).collect();
     files.retain(|file| root.join(file).is_file());
     for folder in FOLDERS.iter().chain(&[BOOK]).map(Path::new).filter(|folder| root.join(folder).is_dir()) {
-        files.extend(markdown_files(root, folder)?);
+        files.extend(relative(root, files::of_kind(&root.join(folder), "md")?));
     }
     let mut pages = BTreeMap::new();
     for file in files {
@@ -69,6 +70,11 @@ fn check_pages(root: &Path) -> Result<Vec<Fault>, CargoError> {
     faults.extend(check_summary(&pages));
     faults.sort();
     Ok(faults)
+}
+
+/// Paths below the root, from there.
+fn relative(root: &Path, files: Vec<PathBuf>) -> impl Iterator<Item = PathBuf> {
+    files.into_iter().map(move |file| file.strip_prefix(root).map(Path::to_path_buf).unwrap_or(file))
 }
 
 fn check_links(root: &Path, pages: &BTreeMap<PathBuf, Page>) -> Result<Vec<Fault>, CargoError> {
@@ -180,23 +186,6 @@ fn normal(path: &Path) -> Option<PathBuf> {
         }
     }
     Some(parts)
-}
-
-fn markdown_files(root: &Path, folder: &Path) -> Result<Vec<PathBuf>, CargoError> {
-    let path = root.join(folder);
-    let error = |source| CargoError::Read { path: path.clone(), source };
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(&path).map_err(error)? {
-        let entry = entry.map_err(error)?;
-        let file = folder.join(entry.file_name());
-        if entry.path().is_dir() {
-            files.extend(markdown_files(root, &file)?);
-        } else if file.extension().is_some_and(|extension| extension == "md") {
-            files.push(file);
-        }
-    }
-    files.sort();
-    Ok(files)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::cargo::{CargoError, Workspace, read};
+use crate::files;
 use crate::walls::{Breach, LINES_MAX, LONGER};
 
 const RULE: &str = "a file stays readable";
@@ -44,20 +45,12 @@ pub(crate) fn code_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
 
 /// Every Rust file below a folder that is not a test on its own, in order of name.
 pub(crate) fn rust_files(folder: &Path) -> Result<Vec<PathBuf>, CargoError> {
-    let error = |source| CargoError::Read { path: folder.to_path_buf(), source };
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(error)? {
-        let path = entry.map_err(error)?.path();
+    let is_own = |path: &Path| {
         let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-        let is_test = stem == "tests" || stem.ends_with("_tests") || stem == "fixtures";
-        if path.is_dir() && !is_test {
-            files.extend(rust_files(&path)?);
-        } else if path.extension().is_some_and(|extension| extension == "rs") && !is_test {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
+        !(stem == "tests" || stem.ends_with("_tests") || stem == "fixtures")
+    };
+    let is_wanted = |path: &Path| path.extension().is_some_and(|extension| extension == "rs") && is_own(path);
+    files::below(folder, &is_own, &is_wanted)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod bans;
 mod cargo;
 mod ci;
 mod docs;
+mod files;
 mod floats;
 mod floors;
 mod graph;
@@ -16,6 +17,7 @@ mod walls;
 mod walls_tests;
 mod work;
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -33,9 +35,19 @@ fn main() -> ExitCode {
         return result;
     }
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["docs"] => run_docs(&root()),
+        ["docs"] => report(
+            docs::check(&root()),
+            "the documentation has no dead links, and no page or item is missing",
+            "faults in the documentation",
+            "the documentation",
+        ),
         ["book", arguments @ ..] => run_book(arguments),
-        ["walls"] => run_walls(&root()),
+        ["walls"] => report(
+            cargo::metadata(&root()).and_then(|workspace| walls::check(&workspace)),
+            "the walls stand",
+            "broken: see the table of crates in ARCHITECTURE.md and xtask/src/walls.rs",
+            "the walls",
+        ),
         ["work"] => work::run(&root(), false),
         ["work", "--update"] => work::run(&root(), true),
         ["mutants", names @ ..] => mutants::run(&root(), names),
@@ -53,26 +65,6 @@ fn root() -> PathBuf {
     here.parent().unwrap_or(here).to_path_buf()
 }
 
-fn run_docs(root: &Path) -> ExitCode {
-    match docs::check(root) {
-        Ok(faults) if faults.is_empty() => {
-            println!("the documentation has no dead links, and no page or item is missing");
-            ExitCode::SUCCESS
-        }
-        Ok(faults) => {
-            for fault in &faults {
-                eprintln!("{fault}");
-            }
-            eprintln!("{} faults in the documentation", faults.len());
-            ExitCode::FAILURE
-        }
-        Err(error) => {
-            eprintln!("the documentation cannot be checked: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
 /// mdbook runs this; `make book` runs mdbook.
 fn run_book(arguments: &[&str]) -> ExitCode {
     match docs::book::preprocess(arguments) {
@@ -84,24 +76,27 @@ fn run_book(arguments: &[&str]) -> ExitCode {
     }
 }
 
-fn run_walls(root: &Path) -> ExitCode {
-    match cargo::metadata(root).and_then(|workspace| walls::check(&workspace)) {
-        Ok(breaches) if breaches.is_empty() => {
-            println!("the walls stand");
+/// Says what a check found, one line for each fault.
+fn report<T: Display>(
+    found: Result<Vec<T>, cargo::CargoError>,
+    passed: &str,
+    faults: &str,
+    unchecked: &str,
+) -> ExitCode {
+    match found {
+        Ok(found) if found.is_empty() => {
+            println!("{passed}");
             ExitCode::SUCCESS
         }
-        Ok(breaches) => {
-            for breach in &breaches {
-                eprintln!("{breach}");
+        Ok(found) => {
+            for fault in &found {
+                eprintln!("{fault}");
             }
-            eprintln!(
-                "{} broken: see the table of crates in ARCHITECTURE.md and xtask/src/walls.rs",
-                breaches.len()
-            );
+            eprintln!("{} {faults}", found.len());
             ExitCode::FAILURE
         }
         Err(error) => {
-            eprintln!("the walls cannot be checked: {error}");
+            eprintln!("{unchecked} cannot be checked: {error}");
             ExitCode::FAILURE
         }
     }

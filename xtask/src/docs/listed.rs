@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::Fault;
 use crate::cargo::{CargoError, read};
+use crate::files;
 use crate::lines::{code_lines, rust_files};
 
 const ENVIRONMENT: &str = "docs/reference/environment.md";
@@ -87,7 +88,7 @@ fn variables(root: &Path) -> Result<Items, CargoError> {
     let crates = root.join("crates");
     let mut files = rust_files(&crates)?;
     files.retain(|file| file.strip_prefix(&crates).is_ok_and(|file| file.iter().any(|part| part == "src")));
-    files.extend(python_files(&root.join("python/src"))?);
+    files.extend(files::of_kind(&root.join("python/src"), "py")?);
     for file in files {
         let name = file.strip_prefix(root).unwrap_or(&file).to_path_buf();
         let text = read(&file)?;
@@ -198,21 +199,6 @@ fn error_codes(source: &str) -> BTreeSet<String> {
     let mut found = words_after(source, "Self::new(");
     found.extend(words_after(source, "=> ("));
     found
-}
-
-fn python_files(folder: &Path) -> Result<Vec<PathBuf>, CargoError> {
-    let error = |source| CargoError::Read { path: folder.to_path_buf(), source };
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(error)? {
-        let path = entry.map_err(error)?.path();
-        if path.is_dir() {
-            files.extend(python_files(&path)?);
-        } else if path.extension().is_some_and(|extension| extension == "py") {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
 }
 
 #[cfg(test)]

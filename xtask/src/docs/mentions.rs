@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::{BOOK, Fault};
 use crate::cargo::CargoError;
+use crate::files;
 
 const FOLDERS: &[&str] =
     &["bench", "crates", "deploy", "examples", "fuzz", "python", "scenarios", "tests", "ui/src"];
@@ -13,7 +14,7 @@ const BUILT: &[&str] = &["dist", "node_modules", "target"];
 pub(super) fn check(root: &Path) -> Result<Vec<Fault>, CargoError> {
     let mut files = Vec::new();
     for folder in FOLDERS.iter().map(Path::new).filter(|folder| root.join(folder).is_dir()) {
-        sources(root, folder, &mut files)?;
+        files.extend(super::relative(root, sources(&root.join(folder))?));
     }
     let mut faults = Vec::new();
     for file in files {
@@ -41,22 +42,13 @@ fn mentioned(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-fn sources(root: &Path, folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), CargoError> {
-    let path = root.join(folder);
-    let error = |source| CargoError::Read { path: path.clone(), source };
-    for entry in std::fs::read_dir(&path).map_err(error)? {
-        let entry = entry.map_err(error)?;
-        let name = entry.file_name();
-        let file = folder.join(&name);
-        if entry.file_type().map_err(error)?.is_dir() {
-            if !BUILT.iter().any(|built| *built == name) {
-                sources(root, &file, files)?;
-            }
-        } else if file.extension().is_some_and(|kind| KINDS.iter().any(|known| *known == kind)) {
-            files.push(file);
-        }
-    }
-    Ok(())
+/// The sources below a folder.
+fn sources(folder: &Path) -> Result<Vec<PathBuf>, CargoError> {
+    let is_entered =
+        |path: &Path| path.file_name().is_none_or(|name| !BUILT.iter().any(|built| *built == name));
+    let is_wanted =
+        |path: &Path| path.extension().is_some_and(|kind| KINDS.iter().any(|known| *known == kind));
+    files::below(folder, &is_entered, &is_wanted)
 }
 
 #[cfg(test)]
