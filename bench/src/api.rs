@@ -98,7 +98,12 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
             _ => return Err(format!("{word} is no flag of api")),
         }
     }
-    let measured = measure(setting, &only)?;
+    let measured = measure(setting, &only);
+    // Ranks outlive a daemon that did not end in order.
+    if let Some(left) = daemon::left().first() {
+        return Err(left.clone());
+    }
+    let measured = measured?;
     if is_json {
         println!("{}", serde_json::to_string(&measured).map_err(|e| e.to_string())?);
     } else {

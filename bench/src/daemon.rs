@@ -216,21 +216,26 @@ impl Daemon {
             self.kill()?;
             self.up()?;
         }
-        let list = Verb::List { finished: false, filter: Default::default(), limit: u32::MAX };
-        let Answer::Jobs(jobs) = self.ask(list)? else {
-            return Err("the daemon did not answer with its jobs".to_owned());
-        };
-        for job in &jobs {
-            // A job that ended meanwhile is refused.
-            let _ = self.ask(Verb::Cancel { job: JobRef::Id(job.id) });
+        loop {
+            let list = Verb::List { finished: false, filter: Default::default(), limit: u32::MAX };
+            let Answer::Jobs(jobs) = self.ask(list)? else {
+                return Err("the daemon did not answer with its jobs".to_owned());
+            };
+            // A list has not all jobs if they are many.
+            if jobs.is_empty() {
+                return self.kill();
+            }
+            for job in &jobs {
+                // A job that ended meanwhile is refused.
+                let _ = self.ask(Verb::Cancel { job: JobRef::Id(job.id) });
+            }
+            for job in jobs {
+                // No answer is no end.
+                self.until(&format!("the end of job {}", job.id), || {
+                    self.job(job.id).filter(|view| view.ending.is_some()).map(drop)
+                })?;
+            }
         }
-        for job in jobs {
-            // No answer is no end.
-            self.until(&format!("the end of job {}", job.id), || {
-                self.job(job.id).filter(|view| view.ending.is_some()).map(drop)
-            })?;
-        }
-        self.kill()
     }
 }
 
