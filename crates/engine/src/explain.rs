@@ -262,6 +262,7 @@ impl Outlook<'_> {
             }
             Reason::Topology { .. } => {
                 let required = self.ledger.tree().level_of_required(gang);
+                report.unblock.extend(ways::preemptible(self.ledger, id));
                 report.unblock.extend(ways::relaxed(self.ledger, gang, required));
                 report.unblock.extend(ways::without(self.ledger, gang));
                 report.unblock.extend(self.ends_needed(gang));
@@ -270,6 +271,7 @@ impl Outlook<'_> {
             | Reason::Nodes { .. }
             | Reason::Shape { .. }
             | Reason::BudgetExhausted { .. } => {
+                report.unblock.extend(ways::preemptible(self.ledger, id));
                 report.unblock.extend(ways::without(self.ledger, gang));
                 report.unblock.extend(ways::repaired(self.ledger, gang));
                 report.unblock.extend(self.ends_needed(gang));

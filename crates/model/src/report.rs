@@ -449,6 +449,9 @@ pub enum Unblock {
     Repair { closed: Vec<(NodeName, DeviceMask)> },
     /// The gang becomes eligible at a time.
     At { at: Timestamp },
+    /// A gang that may be preempted for it has run for the least time of its class by then. Whether that is enough, or
+    /// others have to be preempted as well, is decided then.
+    Preempt { at: Timestamp },
     /// With a time limit of at most so much it ends before what is reserved for others begins, and starts now.
     ShorterLimit { limit_ms: u64 },
 }

@@ -352,6 +352,7 @@ fn unblock_words(unblock: &Unblock, names: &Names) -> String {
             format!("would start if {} were repaired", each.collect::<Vec<_>>().join(", "))
         }
         Unblock::At { at } => format!("eligible at {}", time(*at)),
+        Unblock::Preempt { at } => format!("may preempt from {} on", time(*at)),
         Unblock::ShorterLimit { limit_ms } => {
             format!("starts now with a time limit of at most {}", time(Timestamp(*limit_ms)))
         }

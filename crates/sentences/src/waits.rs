@@ -15,6 +15,10 @@ pub trait Reader {
     fn clock(&self, at: Timestamp) -> String;
     /// The day and the time.
     fn date(&self, at: Timestamp) -> String;
+    /// How other values are given to a job: a command for one that was submitted, or flags of its submission.
+    fn given(&self, job: JobId, flags: &str) -> String {
+        format!("phalanx update {job} {flags}")
+    }
     /// Between a number and what it multiplies.
     fn times(&self) -> &'static str {
         "×"
@@ -174,11 +178,15 @@ pub fn way_out(reader: &dyn Reader, job: JobId, unblock: &Unblock) -> String {
             format!("hardware is repaired: {} (`phalanx health` says what is wrong)", list(each))
         }
         Unblock::At { at } => format!("time passes: {} ({})", reader.ahead(*at), reader.clock(*at)),
+        Unblock::Preempt { at } => format!(
+            "a job that it may preempt has run for the least time of its class: {} ({})",
+            reader.ahead(*at),
+            reader.clock(*at)
+        ),
         Unblock::ShorterLimit { limit_ms } => {
             let minutes = limit_ms / 60_000;
-            format!(
-                "its time limit is at most {minutes} minutes: it starts now (`phalanx update {job} --time {minutes}m`)"
-            )
+            let given = reader.given(job, &format!("--time {minutes}m"));
+            format!("its time limit is at most {minutes} minutes: it starts now (`{given}`)")
         }
     }
 }

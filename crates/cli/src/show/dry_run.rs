@@ -10,7 +10,7 @@ use super::asked;
 use super::placed::{self, Fleet};
 use super::table::{Grid, cell, dim};
 use super::time::micros;
-use super::why::{self, Names};
+use super::why::{self, Names, Told};
 use super::{Page, clean, count, field};
 
 /// Columns of the longest bar, and of what stands before it.
@@ -60,10 +60,9 @@ fn body(
     let starts_now = report.estimated_start.is_some_and(|e| e.confidence == Confidence::Now);
     let mut text = String::new();
     if !starts_now {
-        text += &format!(
-            "\n{}",
-            why::report_text(page, &Report { nearest: None, ..report.clone() }, names, fleet)
-        );
+        let reader = Told { page, names, is_submitted: false };
+        let report = Report { nearest: None, ..report.clone() };
+        let _ = write!(text, "\n{}", why::report_text(&reader, &report, fleet));
     }
     let Some(placement) = &report.nearest else { return text };
     let when = if starts_now {

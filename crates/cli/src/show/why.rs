@@ -19,6 +19,8 @@ pub(crate) type Names = BTreeMap<JobId, String>;
 pub(super) struct Told<'a> {
     pub(super) page: &'a Page,
     pub(super) names: &'a Names,
+    /// The job of which it is told has a number.
+    pub(super) is_submitted: bool,
 }
 
 impl Reader for Told<'_> {
@@ -36,6 +38,10 @@ impl Reader for Told<'_> {
 
     fn date(&self, at: Timestamp) -> String {
         self.page.date(at)
+    }
+
+    fn given(&self, job: JobId, flags: &str) -> String {
+        if self.is_submitted { format!("phalanx update {job} {flags}") } else { flags.to_owned() }
     }
 
     fn times(&self) -> &'static str {
@@ -61,7 +67,7 @@ pub(crate) fn page(page: &Page, view: &WhyView, names: &Names, fleet: &Fleet) ->
         if let Some(gang) = view.job.gangs.iter().find(|gang| gang.id == report.gang) {
             turn::of_gang(&mut text, page, gang, names);
         }
-        text += &report_text(page, report, names, fleet);
+        text += &report_text(&Told { page, names, is_submitted: true }, report, fleet);
     }
     text
 }
@@ -94,20 +100,19 @@ fn heading(job: &JobView, id: GangId) -> String {
 }
 
 /// One waiting gang.
-pub(super) fn report_text(page: &Page, report: &Report, names: &Names, fleet: &Fleet) -> String {
-    let mut text = String::new();
+pub(super) fn report_text(reader: &Told<'_>, report: &Report, fleet: &Fleet) -> String {
+    let (mut text, page) = (String::new(), reader.page);
     field(&mut text, page, "waits for", &report.reason.word().yellow().bold().to_string());
-    field(&mut text, page, "because it", &waits::reason(&Told { page, names }, &report.reason));
+    field(&mut text, page, "because it", &waits::reason(reader, &report.reason));
     if report.position > 0 {
         let by_service = report.by_service().map_or_else(String::new, |why| format!("; {why}"));
         let place = format!("place {} of {}{by_service}", report.position, report.of);
         field(&mut text, page, "in the order", &place);
     }
-    let reader = Told { page, names };
-    field(&mut text, page, "would start", &waits::start(&reader, report));
+    field(&mut text, page, "would start", &waits::start(reader, report));
     for (i, unblock) in report.unblock.iter().enumerate() {
         let key = if i == 0 { "unblocked if" } else { "or if" };
-        let way = waits::way_out(&reader, report.gang.job, unblock) + &waits::ahead_of(report, unblock);
+        let way = waits::way_out(reader, report.gang.job, unblock) + &waits::ahead_of(report, unblock);
         field(&mut text, page, key, &clean(&way));
     }
     weighed(&mut text, page, report);

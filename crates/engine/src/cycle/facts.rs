@@ -7,6 +7,7 @@ use phalanx_model::{Gang, GangId, GangRecord, Job, JobId, Placement, Timestamp};
 
 use super::calendar::Windows;
 use crate::cluster::{Hardware, Pick};
+use crate::queueing::{Queues, RequestKey, longest_ms};
 
 pub(crate) trait Facts {
     fn now(&self) -> Timestamp;
@@ -73,4 +74,18 @@ pub(crate) trait Facts {
 
     /// Whether a time is set at which preemption is tried again.
     fn looks_again(&self) -> bool;
+}
+
+/// The request of a pending gang, which other gangs may share.
+pub(crate) fn request_key(facts: &dyn Facts, queues: &Queues, id: GangId) -> Option<RequestKey> {
+    let job = facts.job(id.job)?;
+    Some(RequestKey {
+        gang: RequestKey::gang_of(&*facts.wanted(id)?),
+        span_ms: longest_ms(&job.policy),
+        is_patient: facts.preferred_until(id).is_some_and(|until| until > facts.now()),
+        rank: queues.rank_of(job),
+        level: queues.level_of(id),
+        is_fixed: queues.is_fixed(job, id),
+        blocks: facts.windows().blocks_of(queues, &job.queue),
+    })
 }

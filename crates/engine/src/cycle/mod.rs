@@ -28,7 +28,7 @@ mod windows;
 pub(crate) use calendar::{Closed, Stay, Windows};
 pub(crate) use defragment::{Rules, defragment};
 pub(crate) use draft::{Draft, Freed};
-pub(crate) use facts::Facts;
+pub(crate) use facts::{Facts, request_key};
 pub(crate) use preempt::Spent;
 pub(crate) use reservation::{Reservation, Reservations, add_reserved};
 pub(crate) use retry::COUNTED_MAX;

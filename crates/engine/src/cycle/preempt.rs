@@ -8,12 +8,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_model::{Gang, GangId, Phase, Placement, Preemption, Resize, StopCause, Timestamp};
 
-use super::draft::Draft;
+use super::draft::{Draft, Freed};
+use super::facts::request_key;
 use super::reserve::ReservedPlacement;
 use super::run::Cycle;
 use crate::cluster::Pick;
 use crate::preemption::{Candidate, Selected, select};
-use crate::queueing::{Contender, Full, Holder, HolderKey, Next, QueueAt, RequestClassId, ResourceList};
+use crate::queueing::{
+    Contender, Full, Holder, HolderKey, Next, OrderKey, QueueAt, RequestClassId, ResourceList,
+};
 
 /// Gangs for which no victims are found (`FAILURES_MAX`), and for which victims are found (`SUCCESSES_MAX`), in one step.
 const FAILURES_MAX: u32 = 8;
@@ -71,6 +74,59 @@ impl<'a> Cycle<'a> {
             }
         }
         self.goes_on = true;
+    }
+
+    /// Seeks victims for gangs that wait for the time of their reservation: gangs that could not be preempted when a
+    /// placement was reserved may be preemptible by now.
+    pub(super) fn preempt_for_reserved(&mut self) {
+        if self.draft.freed != Freed::All {
+            return;
+        }
+        for id in self.reservations_in_order() {
+            if self.spent.is_all() {
+                self.goes_on = true;
+                break;
+            }
+            if self.draft.reservations.get(&id).is_some_and(|held| !held.preempts) {
+                self.preempt_sooner(id);
+            }
+        }
+        self.open_all();
+        self.book_all();
+    }
+
+    /// Preempts other gangs for a gang that has a placement reserved, if it may and that is enough: then it has the
+    /// placement that they leave, and no longer its own. While victims are sought it is pending without a reservation.
+    fn preempt_sooner(&mut self, id: GangId) {
+        let (tree, ledger, now) = (self.tree(), self.ledger, self.ledger.now());
+        let Some((job, key)) = ledger.job(id.job).zip(request_key(ledger, &self.draft.queues, id)) else {
+            return;
+        };
+        let Some(mut own) = self.draft.reservations.lend(id) else { return };
+        let Draft { queues, pending, space, .. } = &mut self.draft;
+        own.unbook(tree, space);
+        let (queue, least) = &own.waits;
+        queues.want(*queue, least, false);
+        let order_key = OrderKey::of(job, id, key.level, now, queues.settings().ageing_ms);
+        let (gang, class) = (key.gang.clone(), key.rank);
+        pending.enlist(queues, tree, key, *queue, order_key);
+        if let Some(place) = pending.place_of(id) {
+            let rank = queues.rank_in(*queue, &pending.request(place.request).least, class, order_key);
+            let next = Next { rank, request: place.request, queue: *queue };
+            self.close_for(next.request);
+            if self.is_worth_a_try(next.request, *queue, id) {
+                self.book_against_future(next.request, *queue);
+                if self.free_place_for(next, &gang, Way::Preempt) {
+                    self.spent.successes += 1;
+                    return self.draft.reservations.forget_lent();
+                }
+                self.spent.failures += 1;
+            }
+        }
+        let Draft { queues, pending, reservations, .. } = &mut self.draft;
+        pending.delist(queues, id);
+        queues.want(own.waits.0, &own.waits.1, true);
+        reservations.take_back(id, own);
     }
 
     /// Preempts or shrinks other gangs for a gang that fits nowhere, if it may and that is enough. Returns whether it

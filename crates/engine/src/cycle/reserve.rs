@@ -82,7 +82,7 @@ impl Cycle<'_> {
     }
 
     /// Gangs that have a reservation, in their order: of equal gangs, the earlier reservation stays before the later.
-    fn reservations_in_order(&self) -> Vec<GangId> {
+    pub(super) fn reservations_in_order(&self) -> Vec<GangId> {
         let (now, ageing_ms) = (self.ledger.now(), self.draft.queues.settings().ageing_ms);
         let place = |(id, reservation): (&GangId, &Reservation)| {
             let made_at = self.ledger.record(*id).and_then(|r| r.reserved.as_ref()).map(|r| r.made_at);

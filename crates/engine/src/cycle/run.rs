@@ -16,6 +16,7 @@ use super::heads::Heads;
 use super::joint_placement::{self, Choice};
 use super::no_room::NoRoom;
 use super::preempt::Spent;
+use super::reservation::Reservation;
 use super::retry::{COUNTED_MAX, Reopened};
 use crate::cluster::space::Pick;
 use crate::cluster::tree::Tree;
@@ -50,7 +51,7 @@ pub(crate) struct Hints {
     pub(crate) wakes: bool,
 }
 
-/// Plans one scheduling cycle: starts reserved gangs, fills, reserves for the heads, preempts, grows. Only the draft
+/// Plans one scheduling cycle: starts reserved gangs, preempts for them, fills, reserves for the heads, preempts, grows. Only the draft
 /// changes. `at_boundary` are gangs that may grow now; `spent` is the cost of preemption in earlier cycles of the step.
 pub(crate) fn plan(
     facts: &dyn Facts,
@@ -65,6 +66,7 @@ pub(crate) fn plan(
     cycle.start_reserved();
     cycle.release_costly();
     cycle.open_all();
+    cycle.preempt_for_reserved();
     cycle.reopen();
     cycle.reserve_heads();
     cycle.fill();
@@ -345,18 +347,22 @@ impl<'a> Cycle<'a> {
         if self.ledger.looks_again() {
             return;
         }
-        let Draft { pending, queues, .. } = &mut self.draft;
+        let Draft { pending, queues, reservations, .. } = &mut self.draft;
         let has_rivals = |(_, request): (RequestClassId, &RequestClass)| {
             request.roomy().any(|queue| !queues.is_unrivalled(queue, request.key.rank))
         };
-        let has_rivals = pending.closed().any(has_rivals);
+        let promised = || reservations.values().filter(|held| !held.preempts);
+        let has_rivals = pending.closed().any(has_rivals)
+            || promised().any(|held| !queues.is_unrivalled(held.waits.0, held.rank));
         if has_rivals {
             queues.divide_fair_shares();
         }
         let may = |(_, request): (RequestClassId, &RequestClass)| {
             request.roomy().any(|queue| queues.may_evict(queue, request.key.rank, &request.least))
         };
-        if has_rivals && pending.closed().any(may) || self.somebody_waits() && self.may_shrink_somebody() {
+        let may_reserved = |held: &Reservation| queues.may_evict(held.waits.0, held.rank, &held.waits.1);
+        let may_anybody = || pending.closed().any(may) || promised().any(may_reserved);
+        if has_rivals && may_anybody() || self.somebody_waits() && self.may_shrink_somebody() {
             self.again_at = self.again_at.min(self.ledger.now().plus(AGAIN_MS));
         }
     }

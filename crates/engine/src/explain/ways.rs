@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use phalanx_model::{DeviceMask, Gang, GangId, Needs, Node, NodeName, Rule, Unblock};
+use phalanx_model::{DeviceMask, Gang, GangId, Needs, Node, NodeName, Rule, Timestamp, Unblock};
 
 use crate::cluster::{Free, LevelAt};
 use crate::ledger::Ledger;
@@ -74,6 +74,22 @@ pub(super) fn repaired(ledger: &Ledger, gang: &Gang) -> Option<Unblock> {
         }
     }
     (!used.is_empty()).then(|| Unblock::Repair { closed: used.into_iter().collect() })
+}
+
+/// When the first gang that may be preempted for it has run for its least time, if it has not yet.
+pub(super) fn preemptible(ledger: &Ledger, id: GangId) -> Option<Unblock> {
+    let (job, amounts) = (ledger.job(id.job)?, ledger.least_of(id)?);
+    let queues = ledger.queues();
+    let (queue, rank, level) = (queues.find(&job.queue)?, queues.rank_of(job), queues.level_of(id));
+    if !queues.class_of(job)?.may_preempt
+        || queues.is_unrivalled(queue, rank) && !queues.has_served_more(queue, rank, level)
+    {
+        return None;
+    }
+    let mut queues = queues.clone();
+    queues.count_anew();
+    let at = queues.first_below(queue, (rank, level), &amounts, ledger.now())?;
+    (ledger.now() < at && at < Timestamp::MAX).then_some(Unblock::Preempt { at })
 }
 
 /// Time limits are said in whole minutes.

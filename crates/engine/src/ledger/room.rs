@@ -83,7 +83,7 @@ impl Ledger {
     }
 
     /// The least amounts that a pending gang can do with, on the nodes that it may use.
-    pub(super) fn least_of(&self, id: GangId) -> Option<ResourceList> {
+    pub(crate) fn least_of(&self, id: GangId) -> Option<ResourceList> {
         let wanted = self.wanted(id)?;
         Some(self.queues.resources.least(&self.tree, self.queues.settings(), &wanted))
     }

@@ -8,8 +8,9 @@ use phalanx_model::{
 };
 
 use super::Ledger;
+use crate::cycle::request_key;
 use crate::placement::with_spares;
-use crate::queueing::{OrderKey, QueueAt, RequestKey, longest_ms};
+use crate::queueing::{OrderKey, QueueAt, RequestKey};
 
 impl Ledger {
     /// Adds a pending gang to its queue, or removes it, by its present state.
@@ -33,16 +34,7 @@ impl Ledger {
 
     /// The request of a pending gang, which other gangs may share.
     pub(crate) fn share_request_of(&self, gang: GangId) -> Option<RequestKey> {
-        let job = self.job(gang.job)?;
-        Some(RequestKey {
-            gang: RequestKey::gang_of(&*self.wanted(gang)?),
-            span_ms: longest_ms(&job.policy),
-            is_patient: self.preferred_until(gang).is_some_and(|until| until > self.now),
-            rank: self.queues.rank_of(job),
-            level: self.queues.level_of(gang),
-            is_fixed: self.queues.is_fixed(job, gang),
-            blocks: self.windows.blocks_of(&self.queues, &job.queue),
-        })
+        request_key(self, &self.queues, gang)
     }
 
     /// The gang as it is to be placed: a gang that can resume only where its checkpoint is names those nodes, a gang that

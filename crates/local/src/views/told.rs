@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use phalanx_model::show::span;
-use phalanx_model::{GangId, NodeName, Placement, Rejection, Report, Timestamp};
+use phalanx_model::{GangId, JobId, NodeName, Placement, Rejection, Report, Timestamp};
 use phalanx_shell::Engine;
 use phalanx_shell::sentences::{self, waits};
 
@@ -15,6 +15,7 @@ const NODES_MAX: usize = 6;
 struct Reader<'a> {
     engine: &'a Engine,
     now: Timestamp,
+    is_submitted: bool,
 }
 
 impl waits::Reader for Reader<'_> {
@@ -37,12 +38,16 @@ impl waits::Reader for Reader<'_> {
     fn date(&self, at: Timestamp) -> String {
         self.ahead(at)
     }
+
+    fn given(&self, job: JobId, flags: &str) -> String {
+        if self.is_submitted { format!("phalanx update {job} {flags}") } else { flags.to_owned() }
+    }
 }
 
 /// Why gangs wait, what would change that, and which slow networks were weighed.
 pub(crate) fn why(engine: &Engine, now: Timestamp, reports: &[Report]) -> Vec<String> {
     let waiting = reports.iter().filter(|report| report.position > 0).take(GANGS_MAX);
-    let why = waiting.flat_map(|report| waits::report(&Reader { engine, now }, report));
+    let why = waiting.flat_map(|report| waits::report(&Reader { engine, now, is_submitted: true }, report));
     let weighed = reports.iter().take(GANGS_MAX).flat_map(|report| networks(now, report));
     why.chain(weighed).collect()
 }
@@ -66,7 +71,7 @@ pub(crate) fn dry_run(
             }
             place => {
                 let then = place.map(|place| format!("It would then run {place}."));
-                waits::report(&Reader { engine, now }, report)
+                waits::report(&Reader { engine, now, is_submitted: false }, report)
                     .into_iter()
                     .chain(then)
                     .chain(weighed)
