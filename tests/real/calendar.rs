@@ -168,7 +168,8 @@ fn a_drain_by_a_time_moves_who_would_still_run() {
     let id = bench.submit(whole_node(None));
     bench.await_state(id, "running");
     let from = bench.node_of(id);
-    bench.done(Verb::Drain { node: node(&from), by: Some(now().plus(2_000)), reason: None });
+    let reason = Some("broken fan".to_owned());
+    bench.done(Verb::Drain { node: node(&from), by: Some(now().plus(2_000)), reason: reason.clone() });
     bench.kill();
     bench.up();
     until("the second attempt", || bench.get(id).gangs[0].attempt == 2);
@@ -176,6 +177,13 @@ fn a_drain_by_a_time_moves_who_would_still_run() {
     assert_ne!(bench.node_of(id), from);
     let told = calendar(&bench);
     assert_eq!((told.len(), told[0].kind, told[0].ends_at), (1, WindowKind::Drain, None));
+    // A list of nodes says so, and who said it why.
+    let seen = |bench: &Bench| {
+        let Ok(Answer::Nodes(view)) = bench.ask(Verb::Nodes) else { panic!("no nodes") };
+        let node = view.nodes.into_iter().find(|of| of.name == node(&from)).unwrap();
+        (node.window.map(|window| window.kind), node.closed_by.and_then(|by| by.reason))
+    };
+    assert_eq!(seen(&bench), (Some(WindowKind::Drain), reason));
     // Nothing goes there before it is uncordoned.
     let next = bench.submit(whole_node(None));
     assert_eq!(
@@ -184,6 +192,7 @@ fn a_drain_by_a_time_moves_who_would_still_run() {
     );
     bench.done(Verb::Uncordon { node: node(&from) });
     bench.await_state(next, "running");
+    assert_eq!(seen(&bench), (None, None));
     assert_eq!((bench.node_of(next), calendar(&bench)), (from, Vec::new()));
 }
 

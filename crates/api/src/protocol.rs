@@ -33,8 +33,8 @@ pub use asks::{BoostAsk, LogAsk, News, WindowAsk};
 pub use audit::{AuditFilter, AuditView, ClosedBy, REASON_CHARS_MAX};
 pub use bill::{BillAsk, BillBy, BillLine, BillView};
 pub use cluster::{
-    BudgetView, HeldView, NodeView, NodesView, QueueDetailView, QueueView, TopologyView, WaitingView,
-    WindowKind, WindowView,
+    BudgetView, HeldView, NodeView, NodeWindowView, NodesView, QueueDetailView, QueueView, TopologyView,
+    WaitingView, WindowKind, WindowView,
 };
 pub use defrag::{DefragView, MoveView};
 pub use endpoints::{EndpointState, EndpointView, EndpointsView};

@@ -11,7 +11,7 @@ use crate::daemon::Daemon;
 use crate::history::AuditRow;
 use phalanx_api::Peer;
 use phalanx_api::protocol::{
-    AuditView, ClosedBy, HealthFinding, HealthReport, JobRef, NodeView, TokenAsk, Verb, hardware,
+    AuditView, ClosedBy, HealthFinding, HealthReport, JobRef, NodeView, TokenAsk, Verb, WindowKind, hardware,
 };
 
 /// Characters of a target or a detail that are kept: job names and commands are the client's.
@@ -192,10 +192,14 @@ impl Closed {
         nodes.insert(node.clone(), ClosedBy { user: act.user.clone(), at: act.at, reason });
     }
 
-    /// Says of each of these nodes that takes no work who closed it. One that the cluster file closes has nobody.
+    /// Says of each of these nodes that takes no work, or is to be drained by a time, who closed it. One that the cluster
+    /// file closes has nobody.
     pub(crate) fn say(&self, views: &mut [NodeView]) {
         let nodes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for view in views.iter_mut().filter(|view| view.admin != phalanx_model::Admin::Open) {
+        let is_drained =
+            |view: &NodeView| view.window.as_ref().is_some_and(|of| of.kind == WindowKind::Drain);
+        let is_closed = |view: &NodeView| view.admin != phalanx_model::Admin::Open || is_drained(view);
+        for view in views.iter_mut().filter(|view| is_closed(view)) {
             view.closed_by = nodes.get(&view.name).cloned();
         }
     }

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use phalanx_model::{Input, Queue, Settings, SyncKind};
+use phalanx_model::{Input, Queue, Resource, Settings, SyncKind};
+use phalanx_shell::Engine;
 use phalanx_spec::{QueueFile, SharePolicy};
 
 #[derive(Debug, thiserror::Error)]
@@ -49,4 +50,17 @@ pub(crate) fn facts(settings: Settings, queues: Vec<Queue>) -> Vec<Input> {
     facts.extend(queues.into_iter().map(|queue| Input::QueueObserved { queue: Box::new(queue) }));
     facts.push(Input::SyncEnd { kind });
     facts
+}
+
+/// What is wrong with guarantees that the cluster cannot keep at a time.
+pub(crate) fn beyond_capacity(engine: &Engine) -> Option<String> {
+    let outermost = engine.queues().into_iter().filter(|report| report.queue.parent.is_none());
+    let guaranteed_milli: u64 = outermost
+        .filter_map(|report| report.queue.guaranteed.get(&Resource::Gpus).copied())
+        .fold(0, u64::saturating_add);
+    let devices: u64 = engine.nodes().map(|node| u64::from(node.machine.device_count())).sum();
+    (guaranteed_milli > devices.saturating_mul(1_000)).then(|| {
+        let guaranteed = Resource::Gpus.show(guaranteed_milli);
+        format!("queues are guaranteed {guaranteed} GPUs together, and there are {devices}: not all guarantees can be kept")
+    })
 }

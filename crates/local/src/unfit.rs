@@ -12,7 +12,11 @@ pub fn unfit(job: &Job, why: &Rejection, devices: u32) -> (String, &'static str)
              `phalanx down`, then `phalanx up --detach --cluster FILE`",
         );
     }
-    (why.to_string(), "`phalanx nodes` and `phalanx topo show` say what there is")
+    let hint = match why {
+        Rejection::UnknownQueue { .. } => "`phalanx queues` lists them; `-q QUEUE` names one",
+        _ => "`phalanx nodes` and `phalanx topo show` say what there is",
+    };
+    (why.to_string(), hint)
 }
 
 fn wants_devices(job: &Job) -> bool {

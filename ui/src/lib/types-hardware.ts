@@ -32,6 +32,15 @@ export interface NodeView {
   is_spare?: boolean;
   health?: { node?: Graded; devices?: Record<string, Graded> };
   closed_by?: { user: string; at: Ms; reason?: string };
+  /** What the calendar says of it: the window that is on now, or else the next. */
+  window?: NodeWindow;
+}
+
+export interface NodeWindow {
+  kind: 'maintenance' | 'block' | 'drain' | 'spot_notice';
+  begins_at: Ms;
+  ends_at: Ms | null;
+  held_for?: string;
 }
 
 export interface NodesView {

@@ -63,6 +63,22 @@ pub struct NodeView {
     /// Who closed it, if it takes no new work and a user said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub closed_by: Option<ClosedBy>,
+    /// What the calendar says of it: the window that is on now, or else the next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<NodeWindowView>,
+}
+
+/// A window of one node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NodeWindowView {
+    pub kind: WindowKind,
+    /// Of a spot notice: when it is gone.
+    pub begins_at: Timestamp,
+    /// None: when it is uncordoned.
+    pub ends_at: Option<Timestamp>,
+    /// The queue of a block.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_for: Option<QueueName>,
 }
 
 /// What is to come for some nodes.
@@ -92,6 +108,19 @@ pub enum WindowKind {
     Drain,
     /// Taken back.
     SpotNotice,
+}
+
+impl WindowKind {
+    /// The state of a node while such a window is on.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Maintenance => "maintenance",
+            Self::Block => "kept",
+            Self::Drain => "drained",
+            Self::SpotNotice => "leaving",
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
-use phalanx_api::protocol::{NodeView, NodesView};
+use phalanx_api::protocol::{NodeView, NodeWindowView, NodesView, WindowKind};
 use phalanx_model::bandwidth::percent;
 use phalanx_model::{Admin, Origin};
 
@@ -49,12 +49,20 @@ pub(crate) fn list(page: &Page, view: &NodesView) -> String {
     text
 }
 
-/// `gpu-3 was cordoned by alice 2h ago: broken fan`, if a user closed it.
+/// `gpu-3 was cordoned by alice 2h ago: broken fan`, or `gpu-3 is drained in 6h, as alice said 2h ago: broken fan`, if a
+/// user closed it.
 fn closed(page: &Page, node: &NodeView) -> Option<String> {
     let by = node.closed_by.as_ref()?;
-    let what = if node.admin == Admin::Draining { "drained" } else { "cordoned" };
+    let (name, user, ago) = (&node.name, clean(&by.user), page.ago(by.at));
     let reason = by.reason.as_ref().map_or_else(String::new, |reason| format!(": {}", clean(reason)));
-    Some(format!("{} was {what} by {} {}{reason}", node.name, clean(&by.user), page.ago(by.at)))
+    let is_to_come = |window: &&NodeWindowView| window.kind == WindowKind::Drain && !is_on(page, window);
+    Some(match (node.admin, node.window.as_ref().filter(is_to_come)) {
+        (Admin::Open, Some(window)) => {
+            format!("{name} is drained {}, as {user} said {ago}{reason}", page.ahead(window.begins_at))
+        }
+        (Admin::Cordoned, _) => format!("{name} was cordoned by {user} {ago}{reason}"),
+        _ => format!("{name} was drained by {user} {ago}{reason}"),
+    })
 }
 
 fn rows(page: &Page, nodes: &[NodeView]) -> String {
@@ -68,7 +76,7 @@ fn rows(page: &Page, nodes: &[NodeView]) -> String {
     };
     let mut grid = Grid::new(page, headings);
     for node in nodes {
-        let mut cells = vec![cell(&node.name), table::state(state(node))];
+        let mut cells = vec![cell(&node.name), table::state(state(page, node))];
         if page.wide {
             cells.push(cell(node.free));
         }
@@ -99,13 +107,19 @@ fn hardware(node: &NodeView) -> String {
     if words.is_empty() { model } else { format!("{model} ({})", words.join(", ")) }
 }
 
-fn state(node: &NodeView) -> &'static str {
-    match node.admin {
-        Admin::Open if !node.health.is_open() => "unhealthy",
-        Admin::Open => "open",
-        Admin::Cordoned => "cordoned",
-        Admin::Draining => "draining",
+fn state(page: &Page, node: &NodeView) -> &'static str {
+    match (node.admin, node.window.as_ref().filter(|window| is_on(page, window))) {
+        (Admin::Open, _) if !node.health.is_open() => "unhealthy",
+        (Admin::Open, Some(window)) => window.kind.word(),
+        (Admin::Open, None) => "open",
+        (Admin::Cordoned, _) => "cordoned",
+        (Admin::Draining, _) => "draining",
     }
+}
+
+/// Whether a window closes its node now: a node that is to be taken back takes no work from the notice on.
+fn is_on(page: &Page, window: &NodeWindowView) -> bool {
+    window.begins_at <= page.now || window.kind == WindowKind::SpotNotice
 }
 
 /// Free of all, in whole CPUs; free may be below zero where others took too much.

@@ -114,12 +114,11 @@ fn styled(text: &str, attribute: Attribute) -> Cell {
 pub(super) fn state(word: &str) -> Cell {
     let cell = Cell::new(word);
     match word {
-        "pending" | "requested" | "cordoned" | "maintenance" | "given_back" | "waiting" => {
-            cell.fg(Color::Yellow)
-        }
+        "pending" | "requested" | "cordoned" | "maintenance" | "drained" | "kept" | "given_back"
+        | "waiting" => cell.fg(Color::Yellow),
         "starting" | "ready" => cell.fg(Color::Cyan),
         "running" | "open" => cell.fg(Color::Green),
-        "stopping" | "draining" => cell.fg(Color::Magenta),
+        "stopping" | "draining" | "leaving" => cell.fg(Color::Magenta),
         "failed" | "refused" | "time_limit" | "preempted" | "deadline_missed" | "dependency_failed"
         | "severe" | "unhealthy" => cell.fg(Color::Red),
         "cancelled" | "exited" | "succeeded" => cell.add_attribute(Attribute::Dim),

@@ -361,6 +361,7 @@ pub fn nodes() -> NodesView {
         health: NodeHealth::default(),
         bandwidth: None,
         closed_by: None,
+        window: None,
     };
     let broken = Graded { grade: Grade::Broken, detail: "Xid 79: the GPU has fallen off the bus".to_owned() };
     let health = NodeHealth { devices: [(6, broken)].into(), ..NodeHealth::default() };
@@ -371,7 +372,15 @@ pub fn nodes() -> NodesView {
     };
     let spot = Some(Spot { price_micro_per_device_hour: 1_200_000, notice_ms: 120_000 });
     let second = gpu("gpu-2", devices(6..8), vec![held(3, "llama", 0..4), held(4, "tune", 4..6)]);
-    let second = NodeView { spot, bandwidth: Some(slow()), ..second };
+    let said = ClosedBy {
+        user: "bob".to_owned(),
+        at: Timestamp(NOW.0 - 60_000),
+        reason: Some("new NICs".to_owned()),
+    };
+    let begins_at = Timestamp(NOW.0 + 6 * 3_600_000);
+    let tonight = NodeWindowView { kind: WindowKind::Drain, begins_at, ends_at: None, held_for: None };
+    let second =
+        NodeView { spot, bandwidth: Some(slow()), closed_by: Some(said), window: Some(tonight), ..second };
     let host = NodeView {
         origin: Origin::Found,
         admin: Admin::Draining,

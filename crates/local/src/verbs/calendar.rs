@@ -110,7 +110,8 @@ pub(super) fn drain_by(
     let ends_at = Timestamp::MAX;
     let window = Calendar { node: node.clone(), begins_at: by, ends_at, held_for: None, is_declared: false };
     tell(daemon, vec![window])?;
-    let time = span(by.since(now));
+    // To the second: by when was said a moment ago.
+    let time = span((by.since(now) / 1_000).max(1) * 1_000);
     let detail =
         format!("{node} is empty in {time}, until it is uncordoned; what ends before may still start there");
     Ok(Answer::Done { detail })

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use phalanx_model::{Input, NodeName, Timestamp};
+use phalanx_shell::Engine;
 
 use super::list::check_text;
 use super::{Failure, calendar, operator, refuse, unreadable};
 use crate::daemon::Daemon;
+use crate::queues::beyond_capacity;
 use crate::views::{self, Found};
 use phalanx_api::Peer;
 use phalanx_api::protocol::{Answer, AuditFilter, ErrorCode, NodeFilter, NodesView, REASON_CHARS_MAX};
@@ -20,25 +22,29 @@ const NAMED_MAX: usize = 20;
 
 pub(super) fn list(daemon: &Arc<Daemon>) -> Result<Answer, Failure> {
     let shared = Arc::clone(daemon);
-    let (nodes, unkept) = daemon
-        .engine
-        .look(move |engine| (views::nodes(engine, &shared.unknown), views::unkept_spares(engine)))?;
+    let (nodes, warnings) =
+        daemon.engine.look(move |engine| (views::nodes(engine, &shared.unknown), warnings(engine)))?;
     let matching = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
-    Ok(told(daemon, Found { nodes, matching, last: None }, unkept))
+    Ok(told(daemon, Found { nodes, matching, last: None }, warnings))
 }
 
 pub(super) fn find(daemon: &Arc<Daemon>, mut filter: NodeFilter) -> Result<Answer, Failure> {
     filter.limit = filter.limit.min(LIST_MAX);
     check_text(filter.text.as_ref())?;
     let shared = Arc::clone(daemon);
-    let (found, unkept) = daemon.engine.look(move |engine| {
-        (views::find_nodes(engine, &shared.unknown, &filter), views::unkept_spares(engine))
-    })?;
-    Ok(told(daemon, found, unkept))
+    let (found, warnings) = daemon
+        .engine
+        .look(move |engine| (views::find_nodes(engine, &shared.unknown, &filter), warnings(engine)))?;
+    Ok(told(daemon, found, warnings))
+}
+
+/// What is declared and cannot be kept.
+fn warnings(engine: &Engine) -> Vec<String> {
+    views::unkept_spares(engine).into_iter().chain(beyond_capacity(engine)).collect()
 }
 
 /// Nodes with what is not in the books.
-fn told(daemon: &Daemon, found: Found, unkept: Option<String>) -> Answer {
+fn told(daemon: &Daemon, found: Found, warnings: Vec<String>) -> Answer {
     let Found { mut nodes, matching, last } = found;
     daemon.closed.say(&mut nodes);
     Answer::Nodes(NodesView {
@@ -47,7 +53,7 @@ fn told(daemon: &Daemon, found: Found, unkept: Option<String>) -> Answer {
         next: last,
         isolation: daemon.isolation.clone(),
         notes: daemon.notes.clone(),
-        warnings: daemon.warnings().into_iter().chain(unkept).collect(),
+        warnings: daemon.warnings().into_iter().chain(warnings).collect(),
     })
 }
 

@@ -8,7 +8,7 @@ use phalanx_shell::Engine;
 use super::{Failure, get, operator, refuse, turn, unreadable};
 use crate::budgets;
 use crate::daemon::Daemon;
-use crate::queues::facts;
+use crate::queues::{beyond_capacity, facts};
 use crate::views;
 use phalanx_api::Peer;
 use phalanx_api::protocol::{Answer, ErrorCode, HistoryView, JobRef, QueueDetailView, QueueView};
@@ -57,7 +57,9 @@ pub(super) fn apply(
     let s = if count == 1 { "" } else { "s" };
     let by = &peer.owner.name;
     tracing::info!(by, queues = count, "queues are set");
-    Ok(Answer::Done { detail: format!("{count} queue{s} and the settings are in force") })
+    let warning = daemon.engine.look(beyond_capacity)?.map(|what| format!("; warning: {what}"));
+    let warning = warning.unwrap_or_default();
+    Ok(Answer::Done { detail: format!("{count} queue{s} and the settings are in force{warning}") })
 }
 
 pub(super) fn history(

@@ -2,22 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_model::QueueName;
+use phalanx_api::protocol::{NodeWindowView, WindowKind, WindowView};
+use phalanx_model::later::Calendar;
+use phalanx_model::{NodeName, QueueName};
 use phalanx_shell::Engine;
-
-use phalanx_api::protocol::{WindowKind, WindowView};
 
 pub(crate) fn calendar(engine: &Engine) -> Vec<WindowView> {
     let mut all: BTreeMap<_, WindowView> = BTreeMap::new();
     for window in engine.windows() {
-        let (begins_at, ends_at) =
-            (window.begins_at, Some(window.ends_at).filter(|_| !window.is_open_ended()));
-        let held_for = window.held_for.clone();
-        let kind = match (ends_at, &held_for) {
-            (None, None) => WindowKind::Drain,
-            (_, None) => WindowKind::Maintenance,
-            (_, Some(_)) => WindowKind::Block,
-        };
+        let NodeWindowView { kind, begins_at, ends_at, held_for } = of_node(window);
         let alike = (begins_at, ends_at, kind, held_for.clone(), window.is_declared);
         let is_declared = window.is_declared;
         let fresh = || WindowView { kind, nodes: Vec::new(), begins_at, ends_at, held_for, is_declared };
@@ -32,4 +25,37 @@ pub(crate) fn calendar(engine: &Engine) -> Vec<WindowView> {
         all.entry(alike).or_insert_with(fresh).nodes.push(notice.node.clone());
     }
     all.into_values().collect()
+}
+
+fn of_node(window: &Calendar) -> NodeWindowView {
+    let ends_at = Some(window.ends_at).filter(|_| !window.is_open_ended());
+    let kind = match (ends_at, &window.held_for) {
+        (None, None) => WindowKind::Drain,
+        (_, None) => WindowKind::Maintenance,
+        (_, Some(_)) => WindowKind::Block,
+    };
+    NodeWindowView { kind, begins_at: window.begins_at, ends_at, held_for: window.held_for.clone() }
+}
+
+/// What the calendar says of each of these nodes: the window that begins first of those that are not over.
+pub(crate) fn first_windows(
+    engine: &Engine,
+    is_wanted: impl Fn(&NodeName) -> bool,
+) -> BTreeMap<NodeName, NodeWindowView> {
+    let mut first: BTreeMap<NodeName, NodeWindowView> = BTreeMap::new();
+    let mut note = |node: &NodeName, window: NodeWindowView| {
+        let known = first.entry(node.clone()).or_insert_with(|| window.clone());
+        if window.begins_at < known.begins_at {
+            *known = window;
+        }
+    };
+    for window in engine.windows().filter(|window| is_wanted(&window.node)) {
+        note(&window.node, of_node(window));
+    }
+    for notice in engine.notices().filter(|notice| is_wanted(&notice.node)) {
+        let kind = WindowKind::SpotNotice;
+        let window = NodeWindowView { kind, begins_at: notice.ends_at, ends_at: None, held_for: None };
+        note(&notice.node, window);
+    }
+    first
 }

@@ -6,6 +6,7 @@ use phalanx_api::protocol::{HeldView, NodeFilter, NodeState, NodeView, Wanted};
 use phalanx_model::{Admin, Bandwidth, GangRecord, Node, NodeName, Spare, Uplink};
 use phalanx_shell::Engine;
 
+use super::calendar::first_windows;
 use crate::orphans::UnknownUse;
 
 pub(crate) fn nodes(engine: &Engine, unknown: &UnknownUse) -> Vec<NodeView> {
@@ -73,10 +74,16 @@ type Held = BTreeMap<NodeName, Vec<HeldView>>;
 
 fn views(engine: &Engine, unknown: &UnknownUse, nodes: Vec<&Node>, mut held: Held) -> Vec<NodeView> {
     let slow = slow(engine);
+    let names: BTreeSet<&NodeName> = nodes.iter().map(|node| &node.name).collect();
+    let mut windows = first_windows(engine, |node| names.contains(node));
     let view = |node: &Node| {
         let of_jobs = held.remove(&node.name).unwrap_or_default();
         let bandwidth = slow.get(&node.name).map(|of| (*of).clone());
-        NodeView { bandwidth, ..node_view(engine, unknown, node, of_jobs) }
+        NodeView {
+            bandwidth,
+            window: windows.remove(&node.name),
+            ..node_view(engine, unknown, node, of_jobs)
+        }
     };
     nodes.into_iter().map(view).collect()
 }
@@ -98,7 +105,7 @@ fn slow(engine: &Engine) -> BTreeMap<&NodeName, &Bandwidth> {
         .collect()
 }
 
-/// Without its bandwidth.
+/// Without its bandwidth, and without what the calendar says of it.
 fn node_view(engine: &Engine, unknown: &UnknownUse, node: &Node, held: Vec<HeldView>) -> NodeView {
     let machine = &node.machine;
     let free = engine.free(&node.name).unwrap_or_default();
@@ -123,6 +130,7 @@ fn node_view(engine: &Engine, unknown: &UnknownUse, node: &Node, held: Vec<HeldV
         health: node.health.clone(),
         bandwidth: None,
         closed_by: None,
+        window: None,
     }
 }
 
