@@ -44,7 +44,7 @@ pub struct Identity {
 pub enum Refused {
     /// The token is not valid.
     Invalid(&'static str),
-    /// The issuer does not answer, and none of its keys is known.
+    /// The issuer does not answer, and the key of the token is not known.
     NoKeys,
 }
 

@@ -17,7 +17,9 @@ use super::token::Algorithm;
 /// Keys that are fetched without being asked for: an issuer that takes a key back does not say so.
 const FRESH: Duration = Duration::from_secs(600);
 /// Shortest time between two fetches that tokens with unknown keys ask for.
-const GAP: Duration = Duration::from_secs(60);
+const GAP: Duration = Duration::from_secs(10);
+/// Keys are good for so long without an answer of their issuer: it may have taken them back meanwhile.
+const STALE: Duration = Duration::from_secs(24 * 3_600);
 /// How soon a failed fetch is tried again, doubled with each failure.
 const RETRY: Duration = Duration::from_secs(2);
 const RETRY_MAX: Duration = Duration::from_secs(60);
@@ -143,6 +145,8 @@ pub(super) struct Keys {
 struct State {
     /// Of the last fetch that did not fail.
     known: Option<Vec<Arc<Key>>>,
+    /// When that fetch began.
+    answered_at: Option<Instant>,
     is_asked: bool,
     is_fetching: bool,
     begun_at: Option<Instant>,
@@ -160,6 +164,7 @@ impl Keys {
     /// The key of a token. If it is not known, the issuer is asked, unless that was done a short time ago.
     pub(super) fn find(&self, kid: Option<&str>, algorithm: Algorithm) -> Result<Arc<Key>, Refused> {
         let mut state = self.state();
+        state.forget_stale(Instant::now());
         if let Some(found) = state.find(kid, algorithm) {
             return Ok(found);
         }
@@ -172,7 +177,8 @@ impl Keys {
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             state.waiting -= 1;
         }
-        let refused = if state.known.is_none() { Refused::NoKeys } else { UNKNOWN };
+        // A key that is not known may be a new one, of which an issuer that is away cannot tell.
+        let refused = if state.known.is_none() || state.failures > 0 { Refused::NoKeys } else { UNKNOWN };
         state.find(kid, algorithm).ok_or(refused)
     }
 
@@ -205,6 +211,7 @@ impl Keys {
                 } else if state.known.is_none() || state.failures > 0 {
                     tracing::info!(issuer, keys = keys.len(), "the keys of the issuer are known");
                 }
+                state.answered_at = state.begun_at;
                 state.known = Some(keys.into_iter().map(Arc::new).collect());
                 state.failures = 0;
             }
@@ -221,6 +228,13 @@ impl Keys {
 }
 
 impl State {
+    fn forget_stale(&mut self, now: Instant) {
+        let is_fresh = self.answered_at.is_some_and(|at| now.saturating_duration_since(at) < STALE);
+        if !is_fresh && self.known.take().is_some() {
+            tracing::warn!("the keys of the issuer are no longer good: it has not answered for a day");
+        }
+    }
+
     /// The key with the name that the token gives. A token without one has the only key of its algorithm.
     fn find(&self, kid: Option<&str>, algorithm: Algorithm) -> Option<Arc<Key>> {
         let mut fitting = self.known.iter().flatten().filter(|key| key.is_for(algorithm));
@@ -249,5 +263,10 @@ impl Keys {
     /// As if the last fetch was long ago.
     pub(super) fn age(&self) {
         self.state().begun_at = None;
+    }
+
+    /// As if the issuer had not answered for longer than keys are good.
+    pub(super) fn outlive(&self) {
+        self.state().answered_at = None;
     }
 }

@@ -269,4 +269,12 @@ fn the_last_keys_are_good_while_the_issuer_is_away() {
     });
     oidc.keys.renew("", &|| Err("refused".to_owned()));
     assert!(identify(&oidc, &token).is_ok() && calls.get() == 1);
+    // Of a key that is not known it cannot be told whether it is a new one.
+    let rotated = Issuer::new("k2").token(&claims());
+    assert_eq!(identify(&oidc, &rotated), Err("no keys"));
+    // It may have taken its keys back since it answered last.
+    oidc.keys.outlive();
+    assert_eq!(identify(&oidc, &token), Err("no keys"));
+    oidc.keys.renew("", &|| Ok(key_set(&[issuer.published()])));
+    assert!(identify(&oidc, &token).is_ok());
 }

@@ -19,9 +19,9 @@ const UID_OF_NOBODY: u32 = 65_534;
 pub(super) fn peer(oidc: &Oidc, token: &str) -> Result<Peer, NoPeer> {
     let identity = oidc.identify(token, SystemTime::now()).map_err(|refused| match refused {
         Refused::Invalid(why) => NoPeer::Unauthorized(why),
-        Refused::NoKeys => {
-            NoPeer::Unavailable("the issuer of the token does not answer, and its keys are not known")
-        }
+        Refused::NoKeys => NoPeer::Unavailable(
+            "the issuer of the token does not answer, and the key of the token is not known",
+        ),
     })?;
     let away = NoPeer::Unavailable("the name service of this machine does not answer");
     let Ok(numbers) = user::by_name(&identity.account) else { return Err(away) };
