@@ -22,7 +22,7 @@ use crate::output;
 /// The variable by which a shell asks.
 const VARIABLE: &str = "COMPLETE";
 /// Longest wait for the daemon: nobody waits for a completion.
-const PATIENCE: Duration = Duration::from_millis(300);
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Answers a shell that asks for candidates, and ends the process then.
 pub(crate) fn answer() {

@@ -136,15 +136,11 @@ impl Act {
 /// Writes down what a peer did, or why it was refused.
 pub(crate) fn record(daemon: &Daemon, peer: &Peer, act: Act, refused: Option<&str>) {
     let Act { verb, target, node, detail } = act;
-    let detail = match &peer.login {
-        Some(login) if detail.is_empty() => cut(&format!("signed in as {login}")),
-        Some(login) => format!("{detail} (signed in as {})", cut(login)),
-        None => detail,
-    };
     let view = AuditView {
         at: daemon.clock.now(),
         uid: peer.owner.uid,
         user: peer.owner.name.clone(),
+        login: peer.login.as_deref().map(cut),
         verb: verb.to_owned(),
         target,
         detail,
@@ -157,6 +153,7 @@ pub(crate) fn record(daemon: &Daemon, peer: &Peer, act: Act, refused: Option<&st
     }
     tracing::info!(
         by = view.user,
+        login = view.login,
         verb = view.verb,
         target = view.target,
         detail = view.detail,

@@ -318,6 +318,8 @@ export interface AuditLine {
   at: Ms;
   uid: number;
   user: string;
+  /** The name by which the issuer of the token knows the user, where that is another one. */
+  login?: string;
   verb: string;
   target: string;
   detail: string;

@@ -14,6 +14,9 @@ pub struct AuditView {
     /// The user who asked, as the kernel and the name service know it.
     pub uid: u32,
     pub user: String,
+    /// The name by which the issuer of the token knows the user, where that is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub login: Option<String>,
     /// The verb of the command: `cordon`, `cancel`.
     pub verb: String,
     /// What it was about: a job, a node, queues.

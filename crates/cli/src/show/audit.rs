@@ -17,9 +17,10 @@ pub(crate) fn list(page: &Page, acts: &[AuditView]) -> String {
             Some(why) => ("refused", clean(why)),
         };
         let user = if act.user.is_empty() { act.uid.to_string() } else { clean(&act.user) };
+        let login = act.login.as_ref().map_or_else(String::new, |login| format!(" ({})", clean(login)));
         grid.row(vec![
             dim(page.date(act.at)),
-            cell(user),
+            cell(user + &login),
             cell(clean(&act.verb)),
             cell(clean(&act.target)),
             table::state(result),

@@ -545,6 +545,7 @@ pub fn audit() -> Vec<AuditView> {
         at: Timestamp(NOW.0 - 7_200_000),
         uid,
         user: user.to_owned(),
+        login: None,
         verb: verb.to_owned(),
         target: target.to_owned(),
         detail: detail.to_owned(),
@@ -554,7 +555,10 @@ pub fn audit() -> Vec<AuditView> {
     vec![
         act("alice", 0, "drain", "node login", "broken fan"),
         AuditView { refused, ..act("bob", 1_001, "uncordon", "node login", "") },
-        act("bob", 1_001, "update", "job 7", "time limit 2h"),
+        AuditView {
+            login: Some("bob@example.com".to_owned()),
+            ..act("bob", 1_001, "update", "job 7", "time limit 2h")
+        },
     ]
 }
 

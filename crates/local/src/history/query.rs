@@ -314,6 +314,7 @@ fn audit(row: &Found<'_>) -> rusqlite::Result<AuditRow> {
             at: time(row, 1)?,
             uid: row.get(2)?,
             user: row.get(3)?,
+            login: row.get(9)?,
             verb: row.get(4)?,
             target: row.get(5)?,
             detail: row.get(7)?,

@@ -220,12 +220,13 @@ fn write_event(connection: &Connection, row: &EventRow) -> rusqlite::Result<()> 
 
 fn write_audit(connection: &Connection, AuditRow { view, node }: &AuditRow) -> rusqlite::Result<()> {
     let mut statement = connection.prepare_cached(
-        "INSERT INTO audit (at, uid, user, verb, target, node, detail, refused)
-            VALUES (:at, :uid, :user, :verb, :target, :node, :detail, :refused)",
+        "INSERT INTO audit (at, uid, user, verb, target, node, detail, refused, login)
+            VALUES (:at, :uid, :user, :verb, :target, :node, :detail, :refused, :login)",
     )?;
     statement.execute(named_params! {
         ":at": integer(view.at.0), ":uid": view.uid, ":user": view.user, ":verb": view.verb,
         ":target": view.target, ":node": node, ":detail": view.detail, ":refused": view.refused,
+        ":login": view.login,
     })?;
     Ok(())
 }

@@ -164,6 +164,9 @@ pub(super) const MIGRATIONS: &[&str] = &[
         PRIMARY KEY (queue, begin, level)
     ) STRICT, WITHOUT ROWID;
 ",
+    "
+    ALTER TABLE audit ADD COLUMN login TEXT;
+",
 ];
 
 /// Refuses what is damaged, newer, or no history at all.

@@ -446,6 +446,7 @@ fn the_acts_of_one_user_take_no_room_from_others() {
             at: Timestamp(at),
             uid,
             user: uid.to_string(),
+            login: Some("nina@example.com".to_owned()),
             verb: "cordon".to_owned(),
             target: "node n1".to_owned(),
             detail: String::new(),
@@ -459,6 +460,7 @@ fn the_acts_of_one_user_take_no_room_from_others() {
     history.prune(Retention { keep_ms: 0, keep_jobs: 0 }, Timestamp(0)).unwrap();
     let all = history.audit(None, &AuditFilter::default(), ROWS_MAX).unwrap();
     assert_eq!(all.len(), 10_002);
+    assert_eq!(all[0].view.login.as_deref(), Some("nina@example.com"));
     assert_eq!([all[10_001].view.at.0, all[10_000].view.at.0, all[9_999].view.at.0], [1, 2, 50]);
     assert_eq!(history.audit(Some(1), &AuditFilter::default(), 10).unwrap().len(), 1);
     let since = AuditFilter { since: Some(Timestamp(10_049)), ..AuditFilter::default() };
