@@ -1,7 +1,8 @@
-//! The documentation: every relative link resolves, the summary of the book lists each page once, and the reference has
-//! every item of the lists in the sources.
+//! The documentation: every relative link resolves, figures that it quotes are those of the tables, the summary of the book
+//! lists each page once, and the reference has every item of the lists in the sources.
 
 pub(crate) mod book;
+mod figures;
 mod listed;
 mod mentions;
 mod page;
@@ -67,6 +68,9 @@ fn check_pages(root: &Path) -> Result<Vec<Fault>, CargoError> {
         pages.insert(file, page);
     }
     let mut faults = check_links(root, &pages)?;
+    for file in pages.keys() {
+        faults.extend(figures::check(root, file)?);
+    }
     faults.extend(check_summary(&pages));
     faults.sort();
     Ok(faults)

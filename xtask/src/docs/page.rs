@@ -47,6 +47,29 @@ impl Page {
         page
     }
 
+    /// The text below a heading, with the sections inside it; without a fragment the whole page.
+    pub(super) fn section(text: &str, fragment: &str) -> Option<String> {
+        if fragment.is_empty() {
+            return Some(text.to_owned());
+        }
+        let (mut seen, mut level, mut section) = (BTreeMap::new(), None, String::new());
+        for line in text.lines() {
+            if let Some(of) = heading(line) {
+                let depth = line.len() - line.trim_start_matches('#').len();
+                match level {
+                    Some(level) if depth <= level => break,
+                    Some(_) => {}
+                    None => level = (unique(anchor(of), &mut seen) == fragment).then_some(depth),
+                }
+            }
+            if level.is_some() {
+                section.push_str(line);
+                section.push('\n');
+            }
+        }
+        level.map(|_| section)
+    }
+
     /// The anchor that shares the most words with this one, the shortest of equals.
     pub(super) fn nearest(&self, fragment: &str) -> Option<&str> {
         let words: BTreeSet<&str> = fragment.split('-').collect();
@@ -92,7 +115,7 @@ fn unique(anchor: String, seen: &mut BTreeMap<String, usize>) -> String {
 }
 
 /// A line without its code spans. A row of backticks that nothing closes is text.
-fn without_code(line: &str) -> String {
+pub(super) fn without_code(line: &str) -> String {
     let (mut kept, mut rest) = (String::new(), line);
     while let Some(begin) = rest.find('`') {
         let inner = rest[begin..].trim_start_matches('`');
