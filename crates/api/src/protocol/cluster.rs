@@ -81,6 +81,14 @@ pub struct NodeWindowView {
     pub held_for: Option<QueueName>,
 }
 
+impl NodeWindowView {
+    /// Whether it closes its node now: a node that is to be taken back takes no work from the notice on.
+    #[must_use]
+    pub fn is_on(&self, now: Timestamp) -> bool {
+        self.begins_at <= now || self.kind == WindowKind::SpotNotice
+    }
+}
+
 /// What is to come for some nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WindowView {

@@ -55,7 +55,7 @@ fn closed(page: &Page, node: &NodeView) -> Option<String> {
     let by = node.closed_by.as_ref()?;
     let (name, user, ago) = (&node.name, clean(&by.user), page.ago(by.at));
     let reason = by.reason.as_ref().map_or_else(String::new, |reason| format!(": {}", clean(reason)));
-    let is_to_come = |window: &&NodeWindowView| window.kind == WindowKind::Drain && !is_on(page, window);
+    let is_to_come = |window: &&NodeWindowView| window.kind == WindowKind::Drain && !window.is_on(page.now);
     Some(match (node.admin, node.window.as_ref().filter(is_to_come)) {
         (Admin::Open, Some(window)) => {
             format!("{name} is drained {}, as {user} said {ago}{reason}", page.ahead(window.begins_at))
@@ -108,18 +108,13 @@ fn hardware(node: &NodeView) -> String {
 }
 
 fn state(page: &Page, node: &NodeView) -> &'static str {
-    match (node.admin, node.window.as_ref().filter(|window| is_on(page, window))) {
+    match (node.admin, node.window.as_ref().filter(|window| window.is_on(page.now))) {
         (Admin::Open, _) if !node.health.is_open() => "unhealthy",
         (Admin::Open, Some(window)) => window.kind.word(),
         (Admin::Open, None) => "open",
         (Admin::Cordoned, _) => "cordoned",
         (Admin::Draining, _) => "draining",
     }
-}
-
-/// Whether a window closes its node now: a node that is to be taken back takes no work from the notice on.
-fn is_on(page: &Page, window: &NodeWindowView) -> bool {
-    window.begins_at <= page.now || window.kind == WindowKind::SpotNotice
 }
 
 /// Free of all, in whole CPUs; free may be below zero where others took too much.

@@ -48,9 +48,15 @@ fn lists_have_slurms_columns_and_words() {
     let format =
         "JobID,JobName%20,User,State%20,ExitCode,Elapsed,Start,End,NodeList,AllocTRES,ReqMem,Timelimit";
     same("sacct-parsable", &sacct::usual(Some(format), true, &all(), views::NOW));
-    same("sinfo", &sinfo::usual(None, &views::nodes(), &views::queues()));
-    same("sinfo-nodes", &sinfo::usual(Some("%20N %.6D %9P %.6t"), &views::nodes(), &views::queues()));
-    same("sinfo-format", &sinfo::usual(Some("%P|%D|%T|%C|%m|%G|%F|%E"), &views::nodes(), &views::queues()));
+    same("sinfo", &sinfo::usual(None, &views::nodes(), &views::queues(), views::NOW));
+    same(
+        "sinfo-nodes",
+        &sinfo::usual(Some("%20N %.6D %9P %.6t"), &views::nodes(), &views::queues(), views::NOW),
+    );
+    same(
+        "sinfo-format",
+        &sinfo::usual(Some("%P|%D|%T|%C|%m|%G|%F|%E"), &views::nodes(), &views::queues(), views::NOW),
+    );
 }
 
 #[test]
@@ -63,7 +69,10 @@ fn one_job_and_one_node_have_slurms_lines() {
         .collect();
     same("scontrol-job", &text);
     let nodes = views::nodes();
-    let text: String =
-        nodes.nodes.iter().map(|node| scontrol::node_text(node, &TimeZone::UTC, false)).collect();
+    let text: String = nodes
+        .nodes
+        .iter()
+        .map(|node| scontrol::node_text(node, (views::NOW, &TimeZone::UTC), false))
+        .collect();
     same("scontrol-node", &text);
 }

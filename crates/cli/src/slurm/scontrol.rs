@@ -319,11 +319,12 @@ fn show_nodes(session: &Session, words: &[&str], one_line: bool) -> Result<Strin
     }
     let is_wanted =
         |node: &&NodeView| wanted.is_empty() || wanted.iter().any(|name| name == node.name.as_str());
-    let tz = &session.out.page.tz;
-    Ok(view.nodes.iter().filter(is_wanted).map(|node| node_text(node, tz, one_line)).collect())
+    let page = &session.out.page;
+    let text = |node| node_text(node, (page.now, &page.tz), one_line);
+    Ok(view.nodes.iter().filter(is_wanted).map(text).collect())
 }
 
-pub(super) fn node_text(node: &NodeView, tz: &TimeZone, one_line: bool) -> String {
+pub(super) fn node_text(node: &NodeView, (now, tz): (Timestamp, &TimeZone), one_line: bool) -> String {
     let cpus = node.cpu_milli / 1_000;
     let free = u64::try_from(node.cpu_free_milli).unwrap_or(0) / 1_000;
     let memory = node.memory_bytes >> 20;
@@ -338,7 +339,7 @@ pub(super) fn node_text(node: &NodeView, tz: &TimeZone, one_line: bool) -> Strin
         format!("RealMemory={memory} AllocMem={} FreeMem={free_memory}", memory.saturating_sub(free_memory)),
         format!(
             "State={} ThreadsPerCore=1 TmpDisk=0 Weight=1",
-            sinfo::long_state(sinfo::state(node)).to_ascii_uppercase()
+            sinfo::long_state(sinfo::state(node, now)).to_ascii_uppercase()
         ),
         format!("CfgTRES=cpu={cpus},mem={memory}M,gres/gpu={}", node.devices),
         format!("AllocTRES=gres/gpu={used}"),

@@ -2,8 +2,10 @@
 
 use std::process::ExitCode;
 
-use phalanx_api::protocol::{Answer, NodeView, NodesView, QueueView, Verb as Ask};
-use phalanx_model::Admin;
+use phalanx_api::protocol::{
+    Answer, NodeView, NodeWindowView, NodesView, QueueView, Verb as Ask, WindowKind,
+};
+use phalanx_model::{Admin, Timestamp};
 
 use super::hostlist;
 use super::list::{self, Column};
@@ -83,7 +85,7 @@ pub(super) fn sinfo(session: &Session, words: &[String]) -> Result<ExitCode, Fai
     names.retain(|name| wanted.is_empty() || wanted.iter().any(|one| one == name.trim_end_matches('*')));
     let named = given.get("nodes").map(hostlist::expand).transpose().map_err(|e| FROM.refuse(&e, ""))?;
     let states = given.list("states");
-    let mut lines = lines(&view, &names, by_node);
+    let mut lines = lines(&view, &names, by_node, session.out.page.now);
     for line in &mut lines {
         line.nodes.retain(|node| {
             named.as_ref().is_none_or(|named| named.iter().any(|name| name == node.name.as_str()))
@@ -104,18 +106,20 @@ pub(super) fn partitions(queues: &[QueueView]) -> Vec<String> {
     };
     let mut names: Vec<String> =
         queues.iter().map(|q| q.name.clone()).filter(|name| !is_parent(name)).collect();
-    if !names.iter().any(|name| name == "default") {
+    // Without a queue file every name is a queue, and jobs that name none are in this one.
+    let is_bare = queues.iter().all(|queue| queue.report.is_none());
+    if is_bare && !names.iter().any(|name| name == "default") {
         names.insert(0, "default".to_owned());
     }
     names.into_iter().map(|name| if name == "default" { format!("{name}*") } else { name }).collect()
 }
 
-fn lines<'a>(view: &'a NodesView, partitions: &[String], by_node: bool) -> Vec<Line<'a>> {
+fn lines<'a>(view: &'a NodesView, partitions: &[String], by_node: bool, now: Timestamp) -> Vec<Line<'a>> {
     let mut lines: Vec<Line<'a>> = Vec::new();
     for partition in partitions {
         let first = lines.len();
         for node in &view.nodes {
-            let state = state(node);
+            let state = state(node, now);
             let same = lines.iter_mut().skip(first).find(|line| !by_node && line.state == state);
             match same {
                 Some(line) => line.nodes.push(node),
@@ -130,13 +134,14 @@ fn lines<'a>(view: &'a NodesView, partitions: &[String], by_node: bool) -> Vec<L
 }
 
 /// `idle`, `mix`, `alloc`, `drain`, `drng` or `down`.
-pub(super) fn state(node: &NodeView) -> &'static str {
+pub(super) fn state(node: &NodeView, now: Timestamp) -> &'static str {
     let all = node.devices;
     let is_used = !node.held.is_empty();
     if !node.health.is_open() && !is_used {
         return "down";
     }
-    if node.admin != Admin::Open || !node.health.is_open() {
+    let is_on = |window: &NodeWindowView| window.is_on(now) && window.kind != WindowKind::Block;
+    if node.admin != Admin::Open || !node.health.is_open() || node.window.as_ref().is_some_and(is_on) {
         return if is_used { "drng" } else { "drain" };
     }
     let has_cpus = node.cpu_free_milli > 0;
@@ -202,7 +207,7 @@ fn heading(letter: char) -> Option<&'static str> {
 fn value(letter: char, line: &Line<'_>) -> String {
     let of_first =
         |value: fn(&NodeView) -> String| line.nodes.first().map(|node| value(node)).unwrap_or_default();
-    let count = |is: fn(&str) -> bool| line.nodes.iter().filter(|node| is(state(node))).count();
+    let count = |is: fn(&str) -> bool| if is(line.state) { line.nodes.len() } else { 0 };
     match letter {
         'P' => line.partition.clone(),
         'R' => line.partition.trim_end_matches('*').to_owned(),
@@ -255,8 +260,8 @@ pub(super) fn gres(node: &NodeView) -> String {
 
 /// The page of the usual format.
 #[cfg(test)]
-pub(super) fn usual(format: Option<&str>, view: &NodesView, queues: &[QueueView]) -> String {
+pub(super) fn usual(format: Option<&str>, view: &NodesView, queues: &[QueueView], now: Timestamp) -> String {
     let format = format.unwrap_or(SHORT);
     let columns = list::read(format, FROM, |letter| heading(letter).map(|_| letter)).unwrap();
-    page(&columns, &lines(view, &partitions(queues), format == BY_NODE), true)
+    page(&columns, &lines(view, &partitions(queues), format == BY_NODE, now), true)
 }
