@@ -83,6 +83,7 @@ impl Resource {
         match self {
             Self::Gpus | Self::Model(_) | Self::Cpus => crate::show::milli(amount),
             Self::Memory if amount.is_multiple_of(1_000_000_000) => format!("{}GB", amount / 1_000_000_000),
+            Self::Memory if amount.is_multiple_of(1 << 30) => format!("{}GiB", amount >> 30),
             Self::Memory => format!("{}MiB", amount >> 20),
             Self::Named(_) => amount.to_string(),
         }

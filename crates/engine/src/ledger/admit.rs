@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use phalanx_model::{
-    DEVICES_PER_NODE_MAX, Gang, Job, LevelName, MEMBERS_PER_GANG_MAX, Needs, Rejection, Replicas, Role,
-    Segment, TASKS_MAX,
+    DEVICES_PER_NODE_MAX, Gang, Job, LevelName, MEMBERS_PER_GANG_MAX, Needs, Rejection, Replicas, Resource,
+    Role, Segment, TASKS_MAX,
 };
 
 use super::Ledger;
@@ -525,39 +525,47 @@ fn admit_size(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
         spare(&mut easier);
         best_fit(tree, empty, &easier, required).fits >= gang.size
     };
-    let short = match &gang.needs {
+    let short: Cow<'_, str> = match &gang.needs {
         n if n.is_pooled() && fits_without(|g| g.all_needs_mut().for_each(Needs::forget_pools)) => {
             if !n.nodes.is_empty() && fits_without(|g| g.needs.nodes.clear()) {
-                "; too few of its required nodes are in one pool of its queue"
+                "; too few of its required nodes are in one pool of its queue".into()
             } else {
-                "; no pool of its queue is large enough"
+                "; no pool of its queue is large enough".into()
             }
         }
         n if !n.nodes.is_empty() && fits_without(|g| g.needs.nodes.clear()) => {
-            "; too few of its required nodes have room"
+            "; too few of its required nodes have room".into()
         }
-        n if n.memory_bytes > 0 && fits_without(|g| g.needs.memory_bytes = 0) => "; too little memory",
-        n if n.cpu_milli > 0 && fits_without(|g| g.needs.cpu_milli = 0) => "; too few CPUs",
+        n if n.memory_bytes > 0 && fits_without(|g| g.needs.memory_bytes = 0) => {
+            let most = ledger.nodes().map(|node| node.machine.memory_bytes).max().unwrap_or(0);
+            short_of("too little memory", &Resource::Memory, n.memory_bytes, most)
+        }
+        n if n.cpu_milli > 0 && fits_without(|g| g.needs.cpu_milli = 0) => {
+            let most = ledger.nodes().map(|node| node.machine.cpu_milli).max().unwrap_or(0);
+            short_of("too few CPUs", &Resource::Cpus, n.cpu_milli, most)
+        }
         n if !n.avoid.is_empty() && fits_without(|g| g.needs.avoid.clear()) => {
-            "; too few nodes remain without those that it avoids"
+            "; too few nodes remain without those that it avoids".into()
         }
         n if n.within.is_some() && fits_without(|g| g.needs.within = None) => {
-            "; too few nodes are in the set that it may use"
+            "; too few nodes are in the set that it may use".into()
         }
         n if !n.named.is_empty() && fits_without(|g| g.needs.named.clear()) => {
-            "; too little of its named resources"
+            "; too little of its named resources".into()
         }
         n if !n.models.is_empty() && fits_without(|g| g.needs.models.clear()) => {
-            "; too few devices of that model"
+            "; too few devices of that model".into()
         }
         _ if !gang.topology.together.is_empty() && fits_without(|g| g.topology.together.clear()) => {
-            "; too few single nodes have room for the roles that must share a node"
+            "; too few single nodes have room for the roles that must share a node".into()
         }
-        _ if !gang.roles.is_empty() && fits_without(|g| g.roles.clear()) => "; too little room for its roles",
+        _ if !gang.roles.is_empty() && fits_without(|g| g.roles.clear()) => {
+            "; too little room for its roles".into()
+        }
         _ if !gang.topology.spread.is_empty() && fits_without(|g| g.topology.spread.clear()) => {
-            "; too few domains for its spread rule"
+            "; too few domains for its spread rule".into()
         }
-        _ => "",
+        _ => Cow::Borrowed(""),
     };
     let where_ = match required {
         LevelAt::Above(0) => "in the whole cluster".to_owned(),
@@ -566,4 +574,10 @@ fn admit_size(ledger: &Ledger, gang: &Gang) -> Result<(), Rejection> {
     };
     let where_ = format!("{where_}{short}");
     Err(Rejection::LargerThanCluster { asked: gang.size, largest: best.fits, where_ })
+}
+
+/// `; too few CPUs: a member needs 600, and the largest node has 64`.
+fn short_of(what: &str, resource: &Resource, each: u64, most: u64) -> Cow<'static, str> {
+    let (each, most) = (resource.show(each), resource.show(most));
+    Cow::Owned(format!("; {what}: a member needs {each}, and the largest node has {most}"))
 }
