@@ -14,7 +14,7 @@ use phalanx_shell::cost::{self, Constants};
 use phalanx_spec::ClusterFile;
 
 use crate::spot::Prices;
-use crate::views::Map;
+use phalanx_views::Map;
 
 /// Bytes of a file of constants: a hundred times what they take.
 const CONSTANTS_BYTES_MAX: u64 = 1 << 20;

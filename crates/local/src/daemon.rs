@@ -57,12 +57,12 @@ use crate::upkeep;
 use crate::usage::Usage;
 use crate::used::Used;
 use crate::verbs::tell::MetricNames;
-use crate::views::{self, Map, Reasons};
 use crate::world::LocalWorld;
 use known::{
     admins, compose, launched, newest_folder, nodes, observe_members, pending_bytes, records, recovered_ids,
     unfinished,
 };
+use phalanx_views::{self as views, Books, Map, Reasons};
 
 pub(crate) use known::bandwidths;
 pub use options::{ApiAt, ApiTls, UpError, UpOptions};
@@ -529,7 +529,7 @@ fn reconcile(daemon: &Arc<Daemon>) {
                 warn!(job = %id, error = %e, "the events of a job cannot be read");
             }
         }
-        for view in views::jobs(engine, &map, &ids, &Reasons::new()) {
+        for view in views::jobs(&Books::all(engine), &map, &ids, &Reasons::new()) {
             let job = engine.job(view.id);
             recorder.job(view, job);
         }

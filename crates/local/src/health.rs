@@ -26,8 +26,8 @@ use crate::Paths;
 use crate::cluster::Cluster;
 use crate::daemon::{Daemon, bandwidths};
 use crate::losses;
-use crate::views;
 use phalanx_api::protocol::{HeldView, PortView, PressureView, SampleView};
+use phalanx_views::{self as views, Books};
 
 pub(crate) use watch::start;
 
@@ -177,7 +177,7 @@ impl Health {
         device: Option<u32>,
         evidence: Evidence,
     ) -> Result<bool, phalanx_shell::PumpError> {
-        let held = daemon.engine.look(views::held)?;
+        let held = daemon.engine.look(|engine| views::held(&Books::all(engine)))?;
         let tenants = tenants(&held, node, device);
         let now = daemon.clock.now();
         let ((), is_heard) =
@@ -193,7 +193,7 @@ impl Health {
         devices: DeviceMask,
         why: &str,
     ) -> Result<bool, phalanx_shell::PumpError> {
-        let held = daemon.engine.look(views::held)?;
+        let held = daemon.engine.look(|engine| views::held(&Books::all(engine)))?;
         let now = daemon.clock.now();
         let observe = |grader: &mut Grader| {
             for device in devices.iter() {

@@ -53,7 +53,6 @@ mod usage;
 mod used;
 mod user;
 mod verbs;
-mod views;
 mod world;
 
 pub use cluster::{ClusterError, constants};

@@ -20,7 +20,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::daemon::{Daemon, UpError};
 use crate::threads;
-use crate::views;
+use phalanx_views::{self as views, Books};
 use telemetry::Telemetry;
 
 /// Queues with labels of their own; others are in none of the gauges by queue.
@@ -114,7 +114,9 @@ impl Levels {
         let look = move |engine: &Engine| {
             let is_slow = |of: &&Bandwidth| matches!(of.uplink, Uplink::Node(_));
             let slow_networks = engine.bandwidths().filter(is_slow).count();
-            (views::counts(engine, &shared.unknown), views::queues(engine), slow_networks)
+            let books = Books::all(engine);
+            let counts = views::counts(&books, &|node| shared.unknown.held(node));
+            (counts, views::queues(&books), slow_networks)
         };
         let ((nodes, devices), queues, slow_networks) = daemon.engine.look(look).ok()?;
         self.slow_networks.set(i64::try_from(slow_networks).unwrap_or(i64::MAX));

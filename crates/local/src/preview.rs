@@ -5,8 +5,8 @@ use phalanx_shell::cost::{self, Constants};
 use phalanx_shell::{Config, Engine};
 use phalanx_spec::Preset;
 
-use crate::views::{self, Map};
 use phalanx_api::protocol::DryRunView;
+use phalanx_views::{self as views, Books, Map};
 
 /// The placement that the engine gives `job` on these nodes while nothing else runs there, and the first fit beside it.
 /// `costs` needs no shapes: those of the nodes are compiled.
@@ -36,5 +36,5 @@ pub fn preview(
     }
     let mut engine = Engine::new(Epoch(1), Config::default());
     let _ = engine.step(Timestamp(0), &facts, &mut Outcome::default());
-    views::dry_run(&engine, &map, job, Timestamp(0))
+    views::dry_run(&Books::all(&engine), &map, job, Timestamp(0))
 }

@@ -35,11 +35,11 @@ use crate::logs::{self, Buffer, Follower};
 use crate::server::is_of_daemon;
 use crate::spot;
 use crate::unfit::unfit;
-use crate::views;
 use phalanx_api::protocol::{
     Answer, ErrorCode, ErrorView, EventView, JobRef, JobView, LogAsk, UserView, Verb, WhyView,
 };
 use phalanx_api::{Peer, Reply};
+use phalanx_views::{self as views, Books};
 
 /// One secret's value.
 const SECRET_BYTES_MAX: usize = 1 << 20;
@@ -131,7 +131,7 @@ fn carry_out(daemon: &Arc<Daemon>, peer: &Peer, verb: Verb, reply: &mut dyn Repl
         Verb::FindNodes(filter) => nodes::find(daemon, filter)?,
         Verb::Topology => {
             let map = daemon.map.clone();
-            Answer::Topology(daemon.engine.look(move |e| views::topology(e, &map))?)
+            Answer::Topology(daemon.engine.look(move |e| views::topology(&Books::all(e), &map))?)
         }
         Verb::Queues => Answer::Queues(queues::all(daemon)?),
         Verb::Queue { queue } => queues::one(daemon, &queue)?,
@@ -213,7 +213,7 @@ fn dry_run(daemon: &Daemon, peer: &Peer, job: Job) -> Result<Answer, Failure> {
     check_job(&job)?;
     check_access(daemon, peer, &mut job)?;
     let (map, now) = (daemon.map.clone(), daemon.clock.now());
-    Ok(Answer::DryRun(daemon.engine.look(move |e| views::dry_run(e, &map, &job, now))?))
+    Ok(Answer::DryRun(daemon.engine.look(move |e| views::dry_run(&Books::all(e), &map, &job, now))?))
 }
 
 fn submit(
@@ -367,8 +367,9 @@ pub(crate) fn get(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<JobVi
     let (map, reference, uid) = (daemon.map.clone(), wanted.clone(), peer.owner.uid);
     let live = daemon.engine.look(move |e| {
         let id = resolve(e, &reference, uid)?;
-        let of_tasks = reference.tasks().and_then(|tasks| views::tasks(e, &map, id, tasks));
-        of_tasks.or_else(|| views::job(e, &map, id, true))
+        let books = Books::all(e);
+        let of_tasks = reference.tasks().and_then(|tasks| views::tasks(&books, &map, id, tasks));
+        of_tasks.or_else(|| views::job(&books, &map, id, true))
     })?;
     let view = match live {
         Some(view) => Some(view),
@@ -425,8 +426,9 @@ fn why(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<Answer, Failure>
     let (id, tasks) = (job.id, wanted.tasks().cloned());
     let now = daemon.clock.now();
     let (reports, sentences) = daemon.engine.look(move |e| {
-        let reports = views::reports(e, id, tasks.as_ref());
-        let sentences = views::why_sentences(e, now, &reports);
+        let books = Books::all(e);
+        let reports = views::reports(&books, id, tasks.as_ref());
+        let sentences = views::why_sentences(&books, now, &reports);
         (reports, sentences)
     })?;
     Ok(Answer::Why(WhyView { job, reports, now, sentences }))

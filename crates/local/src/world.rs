@@ -26,8 +26,8 @@ use crate::notify::{Notice, Notifier};
 use crate::record::Recorder;
 use crate::spot::Meter;
 use crate::user::Account;
-use crate::views::{self, Map};
 use phalanx_api::protocol::EventView;
+use phalanx_views::{self as views, Books, Map};
 
 /// A shim waits this much longer at the gate than the engine: the engine's word names the rank that is late.
 const GATE_SLACK_MS: u64 = 10_000;
@@ -78,9 +78,7 @@ impl World for LocalWorld {
                     let term_at = term_at(engine, gang, *signal, self.clock.now());
                     Task::Signal { id, gang, attempt, signal: *signal, term_at }
                 }
-                Order::KillMembers { .. } => {
-                    Task::Kill { id, gang, attempt, size: views::size_of(engine, gang) }
-                }
+                Order::KillMembers { .. } => Task::Kill { id, gang, attempt, size: size_of(engine, gang) },
             };
             // The hands live as long as the daemon.
             let _ = self.hands.send(task);
@@ -125,7 +123,8 @@ impl World for LocalWorld {
             let detail = format!("{} before they started", count(tasks, "task"));
             self.recorder.event(job, EventView { at: now, what: word.to_owned(), detail, record: None });
         }
-        for view in touched.into_iter().filter_map(|id| views::changed(engine, &self.map, id, &gangs)) {
+        let books = Books::all(engine);
+        for view in touched.into_iter().filter_map(|id| views::changed(&books, &self.map, id, &gangs)) {
             let job = engine.job(view.id);
             self.recorder.job(view, job);
         }
@@ -235,4 +234,9 @@ pub(crate) fn event(at: Timestamp, change: &Change, engine: &Engine) -> Option<(
     let is_kept = is_argued || is_loss(change, engine);
     let record = if is_kept { serde_json::to_value(change).ok() } else { None };
     Some((job, EventView { at, what: what.to_owned(), detail, record }))
+}
+
+/// How many members a gang has now, for an order that does not name them.
+fn size_of(engine: &Engine, gang: GangId) -> u32 {
+    engine.gang(gang).map_or(0, |r| u32::try_from(r.members.len()).unwrap_or(u32::MAX))
 }

@@ -19,7 +19,7 @@ use super::{Health, Host, NodeSample, tenants};
 use crate::daemon::{Daemon, UpOptions, millis};
 use crate::outsiders::Outsiders;
 use crate::usage;
-use crate::views;
+use phalanx_views::{self as views, Books};
 
 /// How often the kernel log is read.
 const READ_EVERY: Duration = Duration::from_secs(1);
@@ -114,7 +114,7 @@ fn look(daemon: &Daemon, mut telemetry: Option<&mut Telemetry>, outsiders: &mut 
     let node = health.host.as_ref().map(|host| host.node.clone());
     let asked = daemon.engine.look(move |engine| {
         let holds = node.map_or_else(Vec::new, |node| usage::holds_on(engine, &node));
-        (views::held(engine), holds)
+        (views::held(&Books::all(engine)), holds)
     });
     let Ok((held, holds)) = asked else { return false };
     daemon.used.sampled(now, &holds, &sampled);

@@ -11,16 +11,16 @@ use phalanx_spec::pattern::NamePattern;
 use super::nodes::known;
 use super::{Failure, operator, refuse, turn};
 use crate::daemon::Daemon;
-use crate::views;
 use phalanx_api::Peer;
 use phalanx_api::protocol::{Answer, ErrorCode, WindowAsk};
+use phalanx_views::{self as views, Books};
 
 /// Names, patterns and domains in one request.
 const SAID_MAX: usize = 1_000;
 const LISTED_BY: &str = "`phalanx calendar` lists them";
 
 pub(super) fn list(daemon: &Daemon) -> Result<Answer, Failure> {
-    Ok(Answer::Calendar(daemon.engine.look(views::calendar)?))
+    Ok(Answer::Calendar(daemon.engine.look(|engine| views::calendar(&Books::all(engine)))?))
 }
 
 pub(super) fn add(daemon: &Daemon, peer: &Peer, asked: WindowAsk) -> Result<Answer, Failure> {

@@ -8,7 +8,7 @@ use phalanx_model::JobId;
 
 use super::{Failure, refuse, unreadable};
 use crate::daemon::Daemon;
-use crate::views;
+use phalanx_views::{self as views, Books};
 
 /// Jobs of a list that are looked at in one go: the thread that is asked decides in between.
 pub(super) const LIST_PART: usize = 200;
@@ -42,18 +42,19 @@ pub(super) fn list(
         return Err(refuse(ErrorCode::BadRequest, message, "name fewer"));
     }
     let of_books = filter.clone();
-    let ids = daemon.engine.look(move |e| views::newest(e, limit as usize, finished, &of_books))?;
+    let ids =
+        daemon.engine.look(move |e| views::newest(&Books::all(e), limit as usize, finished, &of_books))?;
     // A short list searches for its own jobs alone.
     let is_short = ids.len() <= LIST_PART;
     let reasons = if is_short {
         Arc::default()
     } else {
-        daemon.shared.reasons.get(|| daemon.engine.look(views::reasons))?
+        daemon.shared.reasons.get(|| daemon.engine.look(|e| views::reasons(&Books::all(e))))?
     };
     let mut jobs = Vec::with_capacity(ids.len());
     for part in ids.chunks(LIST_PART) {
         let (map, ids, reasons) = (daemon.map.clone(), part.to_vec(), Arc::clone(&reasons));
-        jobs.extend(daemon.engine.look(move |e| views::jobs(e, &map, &ids, &reasons))?);
+        jobs.extend(daemon.engine.look(move |e| views::jobs(&Books::all(e), &map, &ids, &reasons))?);
     }
     daemon.usage.say(&mut jobs);
     daemon.progress.say(&mut jobs);

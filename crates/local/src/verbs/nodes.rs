@@ -9,9 +9,9 @@ use super::list::check_text;
 use super::{Failure, calendar, operator, refuse, unreadable};
 use crate::daemon::Daemon;
 use crate::queues::beyond_capacity;
-use crate::views::{self, Found};
 use phalanx_api::Peer;
 use phalanx_api::protocol::{Answer, AuditFilter, ErrorCode, NodeFilter, NodesView, REASON_CHARS_MAX};
+use phalanx_views::{self as views, Books, Found};
 
 /// Lines of the audit log in one list.
 const AUDIT_MAX: u32 = 10_000;
@@ -22,8 +22,10 @@ const NAMED_MAX: usize = 20;
 
 pub(super) fn list(daemon: &Arc<Daemon>) -> Result<Answer, Failure> {
     let shared = Arc::clone(daemon);
-    let (nodes, warnings) =
-        daemon.engine.look(move |engine| (views::nodes(engine, &shared.unknown), warnings(engine)))?;
+    let (nodes, warnings) = daemon.engine.look(move |engine| {
+        let nodes = views::nodes(&Books::all(engine), &|node| shared.unknown.held(node));
+        (nodes, warnings(engine))
+    })?;
     let matching = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
     Ok(told(daemon, Found { nodes, matching, last: None }, warnings))
 }
@@ -32,15 +34,16 @@ pub(super) fn find(daemon: &Arc<Daemon>, mut filter: NodeFilter) -> Result<Answe
     filter.limit = filter.limit.min(LIST_MAX);
     check_text(filter.text.as_ref())?;
     let shared = Arc::clone(daemon);
-    let (found, warnings) = daemon
-        .engine
-        .look(move |engine| (views::find_nodes(engine, &shared.unknown, &filter), warnings(engine)))?;
+    let (found, warnings) = daemon.engine.look(move |engine| {
+        let found = views::find_nodes(&Books::all(engine), &|node| shared.unknown.held(node), &filter);
+        (found, warnings(engine))
+    })?;
     Ok(told(daemon, found, warnings))
 }
 
 /// What is declared and cannot be kept.
 fn warnings(engine: &Engine) -> Vec<String> {
-    views::unkept_spares(engine).into_iter().chain(beyond_capacity(engine)).collect()
+    views::unkept_spares(&Books::all(engine)).into_iter().chain(beyond_capacity(engine)).collect()
 }
 
 /// Nodes with what is not in the books.

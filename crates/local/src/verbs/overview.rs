@@ -7,7 +7,7 @@ use phalanx_model::NodeName;
 
 use super::{Failure, health, nodes, queues, refuse};
 use crate::daemon::Daemon;
-use crate::views;
+use phalanx_views::{self as views, Books};
 
 pub(super) fn overview(daemon: &Arc<Daemon>) -> Result<Answer, Failure> {
     let view = daemon.shared.overviews.get(|| look(daemon))?;
@@ -15,12 +15,14 @@ pub(super) fn overview(daemon: &Arc<Daemon>) -> Result<Answer, Failure> {
 }
 
 fn look(daemon: &Arc<Daemon>) -> Result<OverviewView, Failure> {
-    let reasons = daemon.shared.reasons.get(|| daemon.engine.look(views::reasons))?;
+    let reasons =
+        daemon.shared.reasons.get(|| daemon.engine.look(|engine| views::reasons(&Books::all(engine))))?;
     let shared = Arc::clone(daemon);
     let ((nodes, mut devices), jobs, waiting, unkept) = daemon.engine.look(move |engine| {
-        let counts = views::counts(engine, &shared.unknown);
-        let waiting = views::waiting(engine, &reasons);
-        (counts, views::job_counts(engine), waiting, views::unkept_spares(engine))
+        let books = Books::all(engine);
+        let counts = views::counts(&books, &|node| shared.unknown.held(node));
+        let waiting = views::waiting(&books, &reasons);
+        (counts, views::job_counts(&books), waiting, views::unkept_spares(&books))
     })?;
     devices.busy_percent = daemon.usage.busy_percent();
     devices.idle_held = daemon.usage.idle_devices();
@@ -39,7 +41,7 @@ fn look(daemon: &Arc<Daemon>) -> Result<OverviewView, Failure> {
 pub(super) fn map(daemon: &Daemon) -> Result<Answer, Failure> {
     let map = daemon.shared.maps.get(|| {
         let levels = daemon.map.levels.clone();
-        let mut map = daemon.engine.look(move |engine| views::map(engine, &levels))?;
+        let mut map = daemon.engine.look(move |engine| views::map(&Books::all(engine), &levels))?;
         add_samples(daemon, &mut map);
         Ok::<_, Failure>(map)
     })?;
@@ -65,7 +67,7 @@ pub(super) fn node(daemon: &Arc<Daemon>, name: &NodeName) -> Result<Answer, Fail
     let (shared, wanted) = (Arc::clone(daemon), name.clone());
     let found = daemon.engine.look(move |engine| {
         let machine = engine.node(&wanted)?.machine.clone();
-        let view = views::node(engine, &shared.unknown, &wanted)?;
+        let view = views::node(&Books::all(engine), &|node| shared.unknown.held(node), &wanted)?;
         Some((view, machine))
     })?;
     let Some((mut view, machine)) = found else {

@@ -9,15 +9,15 @@ use super::{Failure, get, operator, refuse, turn, unreadable};
 use crate::budgets;
 use crate::daemon::Daemon;
 use crate::queues::{beyond_capacity, facts};
-use crate::views;
 use phalanx_api::Peer;
 use phalanx_api::protocol::{Answer, ErrorCode, HistoryView, JobRef, QueueDetailView, QueueView};
+use phalanx_views::{self as views, Books};
 
 /// Events in one list.
 const HISTORY_MAX: u32 = 100_000;
 
 pub(super) fn all(daemon: &Daemon) -> Result<Vec<QueueView>, Failure> {
-    let mut queues = daemon.engine.look(views::queues)?;
+    let mut queues = daemon.engine.look(|engine| views::queues(&Books::all(engine)))?;
     daemon.budgets.say(&mut queues);
     Ok(queues)
 }
@@ -25,7 +25,9 @@ pub(super) fn all(daemon: &Daemon) -> Result<Vec<QueueView>, Failure> {
 pub(super) fn one(daemon: &Daemon, name: &QueueName) -> Result<Answer, Failure> {
     let wanted = name.clone();
     let found = daemon.engine.look(move |e| {
-        views::queue(e, &wanted).ok_or_else(|| views::queues(e).into_iter().map(|q| q.name).collect())
+        let books = Books::all(e);
+        views::queue(&books, &wanted)
+            .ok_or_else(|| views::queues(&books).into_iter().map(|q| q.name).collect())
     })?;
     let said = |mut view: QueueDetailView| {
         daemon.budgets.say(std::slice::from_mut(&mut view.queue));

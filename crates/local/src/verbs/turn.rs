@@ -9,6 +9,7 @@ use crate::budgets;
 use crate::daemon::Daemon;
 use phalanx_api::Peer;
 use phalanx_api::protocol::{Answer, BoostAsk, ErrorCode, EventView, JobRef, JobView};
+use phalanx_views::Books;
 
 pub(super) fn hold(daemon: &Daemon, peer: &Peer, wanted: &JobRef) -> Result<Answer, Failure> {
     let job = whole(daemon, peer, wanted)?;
@@ -296,7 +297,7 @@ fn said(daemon: &Daemon, job: JobId, what: &str, detail: String, record: Option<
 fn refresh(daemon: &Daemon, id: JobId) {
     let (map, recorder) = (daemon.map.clone(), daemon.recorder.clone());
     let _ = daemon.engine.look(move |engine| {
-        if let Some(view) = crate::views::job(engine, &map, id, false) {
+        if let Some(view) = phalanx_views::job(&Books::all(engine), &map, id, false) {
             recorder.job(view, engine.job(id));
         }
     });

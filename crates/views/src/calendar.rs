@@ -5,18 +5,19 @@ use std::collections::BTreeMap;
 use phalanx_api::protocol::{NodeWindowView, WindowKind, WindowView};
 use phalanx_model::later::Calendar;
 use phalanx_model::{NodeName, QueueName};
-use phalanx_shell::Engine;
 
-pub(crate) fn calendar(engine: &Engine) -> Vec<WindowView> {
+use crate::Books;
+
+pub fn calendar(books: &Books<'_>) -> Vec<WindowView> {
     let mut all: BTreeMap<_, WindowView> = BTreeMap::new();
-    for window in engine.windows() {
+    for window in books.windows() {
         let NodeWindowView { kind, begins_at, ends_at, held_for } = of_node(window);
         let alike = (begins_at, ends_at, kind, held_for.clone(), window.is_declared);
         let is_declared = window.is_declared;
         let fresh = || WindowView { kind, nodes: Vec::new(), begins_at, ends_at, held_for, is_declared };
         all.entry(alike).or_insert_with(fresh).nodes.push(window.node.clone());
     }
-    for notice in engine.notices() {
+    for notice in books.notices() {
         let (begins_at, ends_at, kind, held_for) =
             (notice.ends_at, None, WindowKind::SpotNotice, None::<QueueName>);
         let alike = (begins_at, ends_at, kind, held_for.clone(), false);
@@ -39,7 +40,7 @@ fn of_node(window: &Calendar) -> NodeWindowView {
 
 /// What the calendar says of each of these nodes: the window that begins first of those that are not over.
 pub(crate) fn first_windows(
-    engine: &Engine,
+    books: &Books<'_>,
     is_wanted: impl Fn(&NodeName) -> bool,
 ) -> BTreeMap<NodeName, NodeWindowView> {
     let mut first: BTreeMap<NodeName, NodeWindowView> = BTreeMap::new();
@@ -49,10 +50,10 @@ pub(crate) fn first_windows(
             *known = window;
         }
     };
-    for window in engine.windows().filter(|window| is_wanted(&window.node)) {
+    for window in books.windows().filter(|window| is_wanted(&window.node)) {
         note(&window.node, of_node(window));
     }
-    for notice in engine.notices().filter(|notice| is_wanted(&notice.node)) {
+    for notice in books.notices().filter(|notice| is_wanted(&notice.node)) {
         let kind = WindowKind::SpotNotice;
         let window = NodeWindowView { kind, begins_at: notice.ends_at, ends_at: None, held_for: None };
         note(&notice.node, window);

@@ -3,22 +3,24 @@
 use std::collections::BTreeMap;
 
 use phalanx_model::{Gang, GangRecord, Job, QueueName, QueueReport, Reason, Report};
-use phalanx_shell::{Engine, sentences};
+use phalanx_shell::sentences;
 
-use super::class_of;
+use crate::jobs::class_of;
 use phalanx_api::protocol::{QueueDetailView, QueueView, WaitingView};
+
+use crate::Books;
 
 /// Gangs of one queue that are explained: each costs a search.
 const WAITING_MAX: usize = 200;
 
 /// Every queue, parents before their children; and those that jobs name and nobody configured, by name.
-pub(crate) fn queues(engine: &Engine) -> Vec<QueueView> {
-    let reports = engine.queues();
+pub fn queues(books: &Books<'_>) -> Vec<QueueView> {
+    let reports = books.queues();
     let parent = |name: &QueueName| {
         reports.iter().find(|r| r.queue.name == *name).and_then(|r| r.queue.parent.as_ref())
     };
     let mut sums: BTreeMap<&QueueName, QueueView> = BTreeMap::new();
-    for (job, gang, record) in gangs(engine) {
+    for (job, gang, record) in gangs(books) {
         // No deeper than there are queues, whatever the tree says.
         let path = std::iter::successors(Some(&job.queue), |name| parent(name)).take(reports.len().max(1));
         for name in path {
@@ -33,33 +35,34 @@ pub(crate) fn queues(engine: &Engine) -> Vec<QueueView> {
 }
 
 /// A queue with every term of the order, and what waits there in the order in which it is looked at.
-pub(crate) fn queue(engine: &Engine, name: &QueueName) -> Option<QueueDetailView> {
-    let all = queues(engine);
+pub fn queue(books: &Books<'_>, name: &QueueName) -> Option<QueueDetailView> {
+    let all = queues(books);
     let queue = all.iter().find(|queue| queue.name == name.as_str())?.clone();
     let below = names_below(&all, name);
     let is_here = |job: &Job| below.contains(&job.queue);
-    let mut pending: Vec<_> =
-        gangs(engine).filter(|(job, _, record)| record.is_pending() && is_here(job)).collect();
+    let all = gangs(books).filter(|(job, _, record)| record.is_pending() && is_here(job));
+    let (mut pending, hidden): (Vec<_>, Vec<_>) = all.partition(|(job, _, _)| books.sees(job));
     // The best guess without a search: only so many are asked about.
     pending.sort_by_key(|(job, _, record)| (std::cmp::Reverse(job.priority), job.submitted_at, record.id));
-    let more = pending.len().saturating_sub(WAITING_MAX);
+    // Those that the reader does not see are counted, and not named.
+    let more = pending.len().saturating_sub(WAITING_MAX) + hidden.len();
     pending.truncate(WAITING_MAX);
     let mut waiting: Vec<WaitingView> = pending
         .into_iter()
-        .map(|(job, gang, record)| waits(engine, job, gang, record, engine.explain(record.id).as_ref()))
+        .map(|(job, gang, record)| waits(books, job, gang, record, books.explain(record.id).as_ref()))
         .collect();
     waiting.sort_by_key(|gang| (gang.position, gang.gang));
     Some(QueueDetailView { queue, waiting, more: u32::try_from(more).unwrap_or(u32::MAX) })
 }
 
 /// Gangs that are not finished, each with its job.
-fn gangs(engine: &Engine) -> impl Iterator<Item = (&Job, &Gang, &GangRecord)> {
+fn gangs<'a>(books: &Books<'a>) -> impl Iterator<Item = (&'a Job, &'a Gang, &'a GangRecord)> + use<'a> {
     let of_job = |(job, records): (_, _)| {
-        let job: &Job = job;
-        let records: &[GangRecord] = records;
+        let job: &'a Job = job;
+        let records: &'a [GangRecord] = records;
         job.each_gang().zip(records).map(move |(gang, record)| (job, gang, record))
     };
-    engine.jobs().flat_map(of_job).filter(|(_, _, record)| !record.is_finished())
+    books.every_job().flat_map(of_job).filter(|(_, _, record)| !record.is_finished())
 }
 
 /// The queue itself and all below it.
@@ -103,13 +106,13 @@ fn told(sum: Option<QueueView>, report: &QueueReport) -> QueueView {
 }
 
 fn waits(
-    engine: &Engine,
+    books: &Books<'_>,
     job: &Job,
     gang: &Gang,
     record: &GangRecord,
     report: Option<&Report>,
 ) -> WaitingView {
-    let reason = engine.reason(record.id).unwrap_or(Reason::None);
+    let reason = books.reason(record.id).unwrap_or(Reason::None);
     WaitingView {
         gang: record.id,
         name: job.name.to_string(),
@@ -122,7 +125,7 @@ fn waits(
         waits_since: record.pending_since,
         evictions: record.evictions,
         reason: reason.word().to_owned(),
-        detail: sentences::reason(engine, &reason),
+        detail: sentences::reason(books, &reason),
         estimated_start: report.and_then(|report| report.estimated_start).map(|estimate| estimate.at),
     }
 }

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use phalanx_model::show::span;
 use phalanx_model::{GangId, JobId, NodeName, Placement, Rejection, Report, Timestamp};
-use phalanx_shell::Engine;
 use phalanx_shell::sentences::{self, waits};
+
+use crate::Books;
 
 /// Gangs of one job that are told.
 const GANGS_MAX: usize = 3;
@@ -13,14 +14,14 @@ const GANGS_MAX: usize = 3;
 const NODES_MAX: usize = 6;
 
 struct Reader<'a> {
-    engine: &'a Engine,
+    books: &'a Books<'a>,
     now: Timestamp,
     is_submitted: bool,
 }
 
 impl waits::Reader for Reader<'_> {
     fn gang(&self, id: GangId) -> String {
-        sentences::gang(self.engine, id)
+        sentences::gang(self.books, id)
     }
 
     fn ahead(&self, at: Timestamp) -> String {
@@ -45,16 +46,16 @@ impl waits::Reader for Reader<'_> {
 }
 
 /// Why gangs wait, what would change that, and which slow networks were weighed.
-pub(crate) fn why(engine: &Engine, now: Timestamp, reports: &[Report]) -> Vec<String> {
+pub fn why(books: &Books<'_>, now: Timestamp, reports: &[Report]) -> Vec<String> {
     let waiting = reports.iter().filter(|report| report.position > 0).take(GANGS_MAX);
-    let why = waiting.flat_map(|report| waits::report(&Reader { engine, now, is_submitted: true }, report));
+    let why = waiting.flat_map(|report| waits::report(&Reader { books, now, is_submitted: true }, report));
     let weighed = reports.iter().take(GANGS_MAX).flat_map(|report| networks(now, report));
     why.chain(weighed).collect()
 }
 
 /// What a submission would do.
 pub(crate) fn dry_run(
-    engine: &Engine,
+    books: &Books<'_>,
     now: Timestamp,
     rejected: Option<&Rejection>,
     reports: &[Report],
@@ -71,7 +72,7 @@ pub(crate) fn dry_run(
             }
             place => {
                 let then = place.map(|place| format!("It would then run {place}."));
-                waits::report(&Reader { engine, now, is_submitted: false }, report)
+                waits::report(&Reader { books, now, is_submitted: false }, report)
                     .into_iter()
                     .chain(then)
                     .chain(weighed)

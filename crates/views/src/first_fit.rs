@@ -3,23 +3,25 @@
 use std::collections::BTreeMap;
 
 use phalanx_model::{DeviceMask, DomainName, Gang, LevelName, Levels, Needs, Node, NodeName};
-use phalanx_shell::{Engine, cost};
+use phalanx_shell::cost;
 
-use super::Map;
+use crate::Map;
 use phalanx_api::protocol::FirstFitView;
+
+use crate::Books;
 
 type FreeDevices = BTreeMap<NodeName, DeviceMask>;
 
 /// The first fit of a gang, and what the cost model says of it. `None` where it does not fit, and where the gang has
 /// rules that counting cannot keep: a place that breaks them is no comparison.
-pub(super) fn first_fit(engine: &Engine, map: &Map, nodes: &[&Node], gang: &Gang) -> Option<FirstFitView> {
+pub(crate) fn first_fit(books: &Books<'_>, map: &Map, nodes: &[&Node], gang: &Gang) -> Option<FirstFitView> {
     if !is_comparable(gang) {
         return None;
     }
     let free: FreeDevices = nodes
         .iter()
         .filter(|node| takes(node, &gang.needs))
-        .filter_map(|node| Some((node.name.clone(), usable(engine, node, &gang.needs)?)))
+        .filter_map(|node| Some((node.name.clone(), usable(books, node, &gang.needs)?)))
         .collect();
     let fit = |free: &FreeDevices| {
         cost::baseline::first_fit(nodes, &map.levels, free, gang.size, gang.needs.devices)
@@ -31,7 +33,7 @@ pub(super) fn first_fit(engine: &Engine, map: &Map, nodes: &[&Node], gang: &Gang
     if gang.members_per_node.is_some() && !placement.slots.iter().all(|slot| Some(&slot.node) == first) {
         return None;
     }
-    let predicted = map.predict(&super::nodes_of(engine, &placement), gang, &placement)?;
+    let predicted = map.predict(&crate::jobs::nodes_of(books, &placement), gang, &placement)?;
     Some(FirstFitView { placement, predicted })
 }
 
@@ -64,8 +66,8 @@ fn takes(node: &Node, needs: &Needs) -> bool {
 }
 
 /// Free devices of a model that the gang accepts, for as many members as the node has CPUs and memory.
-fn usable(engine: &Engine, node: &Node, needs: &Needs) -> Option<DeviceMask> {
-    let free = engine.free(&node.name).filter(|free| free.open)?;
+fn usable(books: &Books<'_>, node: &Node, needs: &Needs) -> Option<DeviceMask> {
+    let free = books.free(&node.name).filter(|free| free.open)?;
     let is_of_model = |at: &u32| {
         let device = usize::try_from(*at).ok().and_then(|at| node.machine.devices.get(at));
         let model = device.map(|device| device.model.as_str().to_lowercase()).unwrap_or_default();

@@ -4,19 +4,21 @@ use std::collections::BTreeMap;
 
 use phalanx_api::protocol::{DeviceCounts, JobCounts, NodeCounts, WaitingReason};
 use phalanx_model::{Admin, DeviceMask, Job, Reason};
-use phalanx_shell::{Engine, sentences};
+use phalanx_shell::sentences;
 
-use super::{Reasons, held, records, state, waiting_gang};
-use crate::orphans::UnknownUse;
+use crate::jobs::{Reasons, records, state, waiting_gang};
+use crate::nodes::held;
+
+use crate::{Books, Unknown};
 
 /// Nodes and devices, each in one state. How busy devices are is not in the books.
-pub(crate) fn counts(engine: &Engine, unknown: &UnknownUse) -> (NodeCounts, DeviceCounts) {
+pub fn counts(books: &Books<'_>, unknown: Unknown<'_>) -> (NodeCounts, DeviceCounts) {
     let (mut nodes, mut devices) = (NodeCounts::default(), DeviceCounts::default());
-    let held = held(engine);
-    for node in engine.nodes() {
+    let (held, hidden) = (held(books), books.hidden());
+    for node in books.nodes() {
         let all = node.machine.device_mask();
-        let strays = unknown.held(&node.name).and(node.foreign);
-        let free = engine.free(&node.name).unwrap_or_default().devices;
+        let strays = unknown(&node.name).and(node.foreign);
+        let free = books.free(&node.name).unwrap_or_default().devices;
         let idle = match (node.health.is_open(), node.admin) {
             (false, _) => &mut devices.broken,
             (true, Admin::Open) => &mut devices.free,
@@ -24,7 +26,8 @@ pub(crate) fn counts(engine: &Engine, unknown: &UnknownUse) -> (NodeCounts, Devi
         };
         *idle += free.count();
         let of_jobs = held.get(&node.name).into_iter().flatten();
-        let of_jobs = of_jobs.fold(DeviceMask::EMPTY, |all, of| all.union(of.devices));
+        let of_others = hidden.get(&node.name).copied().unwrap_or(DeviceMask::EMPTY);
+        let of_jobs = of_jobs.fold(of_others, |all, of| all.union(of.devices));
         let broken = node.health.closed_devices().minus(node.foreign).minus(of_jobs);
         devices.total += all.count();
         devices.broken += broken.count();
@@ -41,11 +44,11 @@ pub(crate) fn counts(engine: &Engine, unknown: &UnknownUse) -> (NodeCounts, Devi
     (nodes, devices)
 }
 
-/// Jobs that have not ended, by state.
-pub(crate) fn job_counts(engine: &Engine) -> JobCounts {
+/// Jobs that the reader sees and that have not ended, by state.
+pub fn job_counts(books: &Books<'_>) -> JobCounts {
     let mut counts = JobCounts::default();
-    for (job, _) in engine.jobs().filter(|(job, _)| engine.ending(job.id).is_none()) {
-        match state(engine, job) {
+    for (job, _) in books.jobs().filter(|(job, _)| books.ending(job.id).is_none()) {
+        match state(books, job) {
             "pending" => counts.pending += 1,
             "starting" => counts.starting += 1,
             "stopping" => counts.stopping += 1,
@@ -55,14 +58,14 @@ pub(crate) fn job_counts(engine: &Engine) -> JobCounts {
     counts
 }
 
-/// Jobs that wait, by the reason for which they do, the most first.
-pub(crate) fn waiting(engine: &Engine, reasons: &Reasons) -> Vec<WaitingReason> {
+/// Jobs that the reader sees and that wait, by the reason for which they do, the most first.
+pub fn waiting(books: &Books<'_>, reasons: &Reasons) -> Vec<WaitingReason> {
     let mut by_reason: BTreeMap<&str, WaitingReason> = BTreeMap::new();
-    for (job, _) in engine.jobs().filter(|(job, _)| engine.ending(job.id).is_none()) {
-        if job.turn.array.is_some() && state(engine, job) != "pending" {
+    for (job, _) in books.jobs().filter(|(job, _)| books.ending(job.id).is_none()) {
+        if job.turn.array.is_some() && state(books, job) != "pending" {
             continue;
         }
-        let Some(gang) = waiting_gang(engine, &records(engine, job)) else { continue };
+        let Some(gang) = waiting_gang(books, &records(books, job)) else { continue };
         let reason = reasons.get(&gang).unwrap_or(&Reason::None);
         let of = by_reason.entry(reason.word()).or_insert_with(|| WaitingReason {
             reason: reason.word().to_owned(),
@@ -70,7 +73,7 @@ pub(crate) fn waiting(engine: &Engine, reasons: &Reasons) -> Vec<WaitingReason> 
             devices: 0,
             job: job.id,
             name: job.name.to_string(),
-            detail: sentences::reason(engine, reason),
+            detail: sentences::reason(books, reason),
         });
         of.jobs += 1;
         of.devices += devices_of(job);

@@ -3,30 +3,32 @@
 use std::collections::BTreeSet;
 
 use phalanx_api::protocol::{HELD_BY_OTHERS, HeldView, MapJob, MapNode, MapView, TAKES_NO_WORK};
-use phalanx_model::{Admin, Grade, JobId, Levels, Node};
-use phalanx_shell::Engine;
+use phalanx_model::{Admin, DeviceMask, Grade, JobId, Levels, Node};
 
-use super::nodes::models;
-use super::{held, state};
+use crate::jobs::state;
+use crate::nodes::{held, models};
+
+use crate::Books;
 
 /// All nodes; how busy their devices are is not in the books.
-pub(crate) fn map(engine: &Engine, levels: &Levels) -> MapView {
-    let held = held(engine);
+pub fn map(books: &Books<'_>, levels: &Levels) -> MapView {
+    let (held, hidden) = (held(books), books.hidden());
     let ids: BTreeSet<JobId> = held.values().flatten().map(|of| of.job).collect();
     let job = |id: JobId| {
-        let job = engine.job(id)?;
+        let job = books.job(id)?;
         Some(MapJob {
             id,
             name: job.name.to_string(),
             owner: job.owner.name.clone(),
             queue: job.queue.to_string(),
-            state: state(engine, job).to_owned(),
+            state: state(books, job).to_owned(),
         })
     };
-    let nodes = engine.nodes().map(|node| {
+    let nodes = books.nodes().map(|node| {
         let of_jobs = held.get(&node.name).map_or(&[][..], Vec::as_slice);
-        let free = engine.free(&node.name).unwrap_or_default().devices;
-        let device = |index: u32| holder(node, of_jobs, index, free.contains(index));
+        let free = books.free(&node.name).unwrap_or_default().devices;
+        let of_others = node.foreign.union(hidden.get(&node.name).copied().unwrap_or(DeviceMask::EMPTY));
+        let device = |index: u32| holder(node, of_jobs, of_others, index, free.contains(index));
         let grades = !node.health.devices.is_empty();
         let grade = |index: u32| node.health.devices.get(&index).map_or(Grade::Ok, |of| of.grade);
         let indices = || 0..node.machine.device_count();
@@ -48,11 +50,17 @@ pub(crate) fn map(engine: &Engine, levels: &Levels) -> MapView {
     }
 }
 
-fn holder(node: &Node, of_jobs: &[HeldView], device: u32, is_free: bool) -> Option<i64> {
+fn holder(
+    node: &Node,
+    of_jobs: &[HeldView],
+    of_others: DeviceMask,
+    device: u32,
+    is_free: bool,
+) -> Option<i64> {
     if let Some(of) = of_jobs.iter().find(|of| of.devices.contains(device)) {
         return i64::try_from(of.job.0).ok();
     }
-    if node.foreign.contains(device) {
+    if of_others.contains(device) {
         return Some(HELD_BY_OTHERS);
     }
     let takes_work =
