@@ -39,6 +39,7 @@ mod real_nodes;
 mod repair;
 mod replicas;
 mod restarts;
+mod server;
 mod sign_in;
 mod sources;
 #[path = "../story/mod.rs"]

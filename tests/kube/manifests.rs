@@ -16,6 +16,9 @@ const WITH_MONITORING: &str = "monitoring.enabled=true";
 /// Values for what the chart has of `deploy/admission` and `deploy/exclusive`.
 const WITH_POLICIES: [&str; 2] = ["admissionPolicy.enabled=true", "exclusiveNodes.enabled=true"];
 
+/// The value for what the chart has of `deploy/server`.
+const WITH_SERVER: &str = "server.enabled=true";
+
 /// The objects of a kustomization, in its order.
 fn objects(folder: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(&kustomization(&deploy(folder)).unwrap()).unwrap()
@@ -53,10 +56,11 @@ fn a_real_api_server_takes_every_manifest_and_the_pod_is_as_restricted_as_its_na
     let plane = ControlPlane::start(&Options::default()).unwrap();
     let api = plane.api();
     let mut tried = BTreeSet::new();
-    for folder in ["base", "device-plugin"] {
+    for folder in ["base", "device-plugin", "server"] {
         create(api, folder, &["Namespace", "ServiceAccount"]);
     }
-    for object in ["base", "device-plugin", "admission", "exclusive"].into_iter().flat_map(objects) {
+    for object in ["base", "device-plugin", "server", "admission", "exclusive"].into_iter().flat_map(objects)
+    {
         if !matches!(kind(&object), "Namespace" | "ServiceAccount") {
             try_out(api, &object).unwrap();
         }
@@ -205,11 +209,11 @@ fn by_name(objects: Vec<Value>) -> BTreeMap<(String, String), Value> {
 
 #[test]
 fn chart_and_kustomize_base_say_the_same() {
-    let folders = ["base", "admission", "exclusive", "monitoring"];
+    let folders = ["base", "admission", "exclusive", "monitoring", "server"];
     let mut base = by_name(folders.into_iter().flat_map(objects).collect());
     // Helm makes the namespace by itself, where it is told to.
     assert!(base.remove(&("Namespace".to_owned(), NAMESPACE.to_owned())).is_some());
-    let values: Vec<&str> = WITH_POLICIES.into_iter().chain([WITH_MONITORING]).collect();
+    let values: Vec<&str> = WITH_POLICIES.into_iter().chain([WITH_MONITORING, WITH_SERVER]).collect();
     let chart = by_name(charted(NAMESPACE, &values));
     assert_eq!(base.keys().collect::<Vec<_>>(), chart.keys().collect::<Vec<_>>());
     for (name, object) in &base {
@@ -391,6 +395,50 @@ fn services_and_policies_name_ports_that_containers_have() {
                 selector.len() > 1 && selector.iter().all(|(key, value)| pods[key] == *value),
                 "{selector:?}"
             );
+        }
+    }
+}
+
+/// With a certificate it listens for everybody and has a Service; without one only its own pod reaches it.
+#[test]
+fn the_server_is_as_unprivileged_as_the_scheduler_and_only_with_a_certificate_there_is_a_service() {
+    let tls = [WITH_SERVER, "server.tlsSecret=tls", "server.names={localhost:8443}"];
+    for (all, has_tls) in [
+        (objects("server"), false),
+        (charted(NAMESPACE, &[WITH_SERVER]), false),
+        (charted(NAMESPACE, &tls), true),
+    ] {
+        let is_of_server =
+            |object: &&Value| object["metadata"]["labels"]["app.kubernetes.io/component"] == "server";
+        let of = |wanted: &str| all.iter().filter(is_of_server).find(|object| kind(object) == wanted);
+        let pods = &of("Deployment").unwrap()["spec"]["template"];
+        let container = &pods["spec"]["containers"][0];
+        let base = objects("base");
+        let scheduler = base.iter().find(|object| kind(object) == "Deployment").unwrap();
+        let scheduler = &scheduler["spec"]["template"]["spec"];
+        assert_eq!(container["securityContext"], scheduler["containers"][0]["securityContext"]);
+        let mut expected = scheduler["securityContext"].clone();
+        if has_tls {
+            expected["fsGroup"] = json!(65532);
+            assert_eq!(
+                pods["spec"]["volumes"][0]["secret"],
+                json!({"secretName": "tls", "defaultMode": 288})
+            );
+            assert!(container["args"].as_array().unwrap().contains(&json!("--name=localhost:8443")));
+        } else {
+            assert_eq!(pods["spec"]["volumes"], Value::Null);
+            assert!(container["args"].as_array().unwrap().contains(&json!("--listen=127.0.0.1:7077")));
+        }
+        assert_eq!(pods["spec"]["securityContext"], expected);
+        let ports: Vec<&Value> =
+            container["ports"].as_array().unwrap().iter().map(|port| &port["name"]).collect();
+        let policy = &of("NetworkPolicy").unwrap()["spec"];
+        let open = policy["ingress"][0]["ports"].as_array().unwrap().iter().map(|port| &port["port"]);
+        assert_eq!(open.collect::<Vec<_>>(), ports);
+        assert_eq!(of("Service").is_some(), has_tls);
+        if let Some(service) = of("Service") {
+            assert_eq!(service["spec"]["ports"][0]["port"], container["ports"][1]["containerPort"]);
+            assert_eq!(service["spec"]["ports"][0]["targetPort"], "https");
         }
     }
 }

@@ -14,6 +14,7 @@ use phalanx_kube::agent::{self, Hardware, PluginSettings};
 use phalanx_kube::gang;
 use phalanx_kube::plugin::Injection;
 use phalanx_kube::recognise::NodesUsed;
+use phalanx_kube::server;
 use phalanx_kube::world::{self, LeaseSettings, Settings};
 use phalanx_local::Paths;
 use phalanx_local::client::{ClientError, ask};
@@ -41,13 +42,14 @@ fn main() -> ExitCode {
         [verb, kubeconfig, lease_s, namespace, times @ ..] if verb.as_os_str() == "scheduler" => {
             logged(schedule(kubeconfig, lease_s, namespace, times))
         }
+        [verb, kubeconfig] if verb.as_os_str() == "server" => logged(serve_cluster(kubeconfig)),
         [verb, kubeconfig, node, machine, kubelet @ ..] if verb.as_os_str() == "node" => {
             logged(serve_node(kubeconfig, node, machine, kubelet.first().copied()))
         }
         [verb, socket] if verb.as_os_str() == "ask" => told(relay(socket)),
         _ => {
             eprintln!(
-                "usage: phalanx-test-daemon up STATE [CLUSTER [QUEUES]] | scheduler KUBECONFIG LEASE-SECONDS LEASE-NAMESPACE [BINDING-SECONDS READY-SECONDS VACANT-SECONDS [all | labelled [PROVISIONING-CLASS]]] | node KUBECONFIG NODE MACHINE-FILE [KUBELET-FOLDER] | ask SOCKET | __shim DIR | __hold | __terminal … | __confine | __post"
+                "usage: phalanx-test-daemon up STATE [CLUSTER [QUEUES]] | scheduler KUBECONFIG LEASE-SECONDS LEASE-NAMESPACE [BINDING-SECONDS READY-SECONDS VACANT-SECONDS [all | labelled [PROVISIONING-CLASS]]] | node KUBECONFIG NODE MACHINE-FILE [KUBELET-FOLDER] | server KUBECONFIG | ask SOCKET | __shim DIR | __hold | __terminal … | __confine | __post"
             );
             ExitCode::from(2)
         }
@@ -110,6 +112,23 @@ fn run(state: &Path, files: &[&Path]) -> Result<(), Box<dyn Error>> {
         options.preflight = Some(PreflightOptions { command, every, timeout });
     }
     Ok(up(&options)?)
+}
+
+/// The server of a Kubernetes cluster.
+fn serve_cluster(kubeconfig: &Path) -> Result<(), Box<dyn Error>> {
+    log::begin(log::Format::Json, log::Level::Info);
+    let address =
+        |variable: &str| std::env::var(variable).ok().map(|at| at.parse::<SocketAddr>()).transpose();
+    server::run(&server::Settings {
+        kubeconfig: Some(kubeconfig.to_path_buf()),
+        context: None,
+        options: gang::Options::of_queue(QueueName::new("default")?),
+        listen: address("PHALANX_TEST_API")?.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0))),
+        certificate: None,
+        names: Vec::new(),
+        metrics: address("LISTEN")?,
+    })?;
+    Ok(())
 }
 
 /// The scheduler of a Kubernetes cluster; a lease of 0 seconds is none.

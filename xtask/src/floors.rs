@@ -85,6 +85,7 @@ const KUBE: Floors = Floors {
                 "world",
             ],
         ),
+        ("server", &["connect", "crd", "gang", "messages", "world"]),
         ("plugin", &["api", "gang"]),
         ("agent", &["quantity", "connect", "api", "crd", "gang", "plugin", "world"]),
     ],

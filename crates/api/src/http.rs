@@ -56,6 +56,12 @@ pub trait Backend: Send + Sync + 'static {
     /// Why it names nobody who may ask.
     fn peer(&self, token: &str) -> Result<Peer, NoPeer>;
 
+    /// How a client gets a token, for one that has none.
+    fn sign_in(&self) -> &'static str {
+        "send a token: Authorization: Bearer TOKEN; `phalanx token create NAME` makes one, and `phalanx dashboard` opens a \
+         page that has one"
+    }
+
     /// Answers a verb; may block. A client that is gone is no error.
     ///
     /// # Errors
@@ -283,8 +289,7 @@ impl Shared {
     /// Who asks, by the token of the request. The daemon looks up who that is, so this may wait.
     async fn peer(&self, headers: &HeaderMap) -> Result<Peer, Box<Problem>> {
         let unknown = |detail: &str| {
-            let hint = "send a token: Authorization: Bearer TOKEN; `phalanx token create NAME` makes one, and \
-                        `phalanx dashboard` opens a page that has one";
+            let hint = self.backend.sign_in();
             Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail, hint)
         };
         let Some(said) = header_text(headers, "authorization")? else {

@@ -11,4 +11,4 @@ mod peer;
 pub mod protocol;
 pub mod tokens;
 
-pub use peer::{Peer, Reply};
+pub use peer::{ClusterUser, Peer, Reply};

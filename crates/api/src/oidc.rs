@@ -10,6 +10,8 @@ mod token;
 use std::path::Path;
 use std::time::SystemTime;
 
+use phalanx_model::Timestamp;
+
 pub use file::OidcError;
 use file::Settings;
 use keys::Keys;
@@ -46,6 +48,13 @@ pub enum Refused {
     Invalid(&'static str),
     /// The issuer does not answer, and the key of the token is not known.
     NoKeys,
+}
+
+/// When a token of an issuer says that it expires. Nothing of the token is checked, so this bounds only how long an answer
+/// about it is kept.
+#[must_use]
+pub fn expiry(token: &str) -> Option<Timestamp> {
+    token::expiry(token).filter(|_| Oidc::is_one(token))
 }
 
 impl Oidc {

@@ -1,6 +1,8 @@
 //! Who asks, and where the answers go.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 
 use phalanx_model::Owner;
 
@@ -18,6 +20,17 @@ pub struct Peer {
     pub is_reader: bool,
     /// The name under which it signed in with an issuer, if that is not the name of the account.
     pub login: Option<String>,
+    /// Who it is for the API server of a cluster, which decides what it may see.
+    pub cluster_user: Option<Arc<ClusterUser>>,
+}
+
+/// A user as the API server of a cluster names it, with all that its authorization looks at.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClusterUser {
+    pub name: String,
+    pub uid: String,
+    pub groups: Vec<String>,
+    pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl Peer {

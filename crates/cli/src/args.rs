@@ -17,6 +17,7 @@ mod log;
 mod node;
 mod predict;
 mod scheduler;
+mod server;
 mod submit;
 mod terminal;
 mod token;
@@ -46,6 +47,7 @@ pub(crate) use log::Log;
 pub(crate) use node::{How, Node};
 pub(crate) use predict::{Predict, SIZES_MAX, Sizes, word};
 pub(crate) use scheduler::{ByDefault, Deciding, Scheduler, Used};
+pub(crate) use server::Server;
 pub(crate) use submit::{JobArgs, Run, Submit};
 pub(crate) use terminal::{Alloc, Exec};
 pub(crate) use token::{Dashboard, Life, Token};
@@ -198,6 +200,8 @@ pub(crate) enum Verb {
     Replay(Replay),
     /// Schedule the pods of a Kubernetes cluster.
     Scheduler(Scheduler),
+    /// Serve the API and the dashboard of a Kubernetes cluster; it only reads.
+    Server(Server),
     /// Say what stands in a node of a Kubernetes cluster, and hand out its devices; runs on each of them.
     Node(Node),
     /// Replay recorded jobs on a modelled cluster, compare policies, look for faults.

@@ -21,6 +21,7 @@
 //! | `dra` | claims, and which devices satisfy them |
 //! | `plugin` | the device plugin of a node, where there is no DRA |
 //! | `agent` | a node's agent: what it finds there, the device plugin, and who really has which devices |
+//! | `server` | the HTTP API of a cluster, for people: it only reads |
 //! | `submit` | jobs of people as manifests |
 //! | `user` | what people ask of a cluster, with their own rights |
 //! | `world` | the scheduler as a process |
@@ -42,6 +43,7 @@ pub mod plugin;
 pub mod quantity;
 pub mod recognise;
 pub mod rights;
+pub mod server;
 pub mod submit;
 pub mod user;
 pub mod world;

@@ -172,6 +172,18 @@ pub fn of_lease(lease: &str) -> Vec<Right> {
     ]
 }
 
+/// What a server may do, which only reads: all that a scheduler watches, and reviews of those who ask.
+#[must_use]
+pub fn of_server() -> Vec<Right> {
+    let reads = of_cluster().into_iter().filter(|right| right.verbs == WATCH);
+    let create: &[&str] = &["create"];
+    let reviews = [
+        right("authentication.k8s.io", ["tokenreviews"], create, "whose token a request has"),
+        right("authorization.k8s.io", ["subjectaccessreviews"], create, "what its user may see"),
+    ];
+    reads.chain(reviews).collect()
+}
+
 /// What the agent of a node may do.
 #[must_use]
 pub fn of_node() -> Vec<Right> {
@@ -343,9 +355,44 @@ mod tests {
     }
 
     #[test]
+    fn the_role_of_the_server_is_that_of_the_table_and_changes_nothing() {
+        let labels = LABELS.replace("component: scheduler", "component: server");
+        let base = Names {
+            namespace: "phalanx-system",
+            role: "phalanx-server",
+            service_account: "phalanx-server",
+            lease: "",
+            lease_namespace: "",
+            labels: &labels,
+        };
+        compare("server/rbac.yaml", &(HEADER.to_owned() + &cluster_role(&base, &of_server())));
+        let chart = Names {
+            namespace: "{{ .Release.Namespace }}",
+            role: "{{ include \"phalanx.server\" . }}",
+            service_account: "{{ include \"phalanx.server\" . }}",
+            labels: "    {{- include \"phalanx.serverLabels\" . | nindent 4 }}",
+            ..base
+        };
+        let text = format!(
+            "{HEADER}{{{{- if .Values.server.enabled }}}}\n{}{{{{- end }}}}\n",
+            cluster_role(&chart, &of_server())
+        );
+        compare("chart/phalanx/templates/server_rbac.yaml", &text);
+        for right in of_server() {
+            let is_review = right.resources.iter().all(|of| of.ends_with("reviews"));
+            let may = if is_review { &["create"][..] } else { WATCH };
+            assert_eq!(right.verbs, may, "{right:?}");
+        }
+    }
+
+    #[test]
     fn nobody_reads_secrets_and_nothing_is_allowed_wholesale() {
-        for right in
-            of_cluster().into_iter().chain(of_lease("lease")).chain(of_node()).chain(of_device_plugin())
+        for right in of_cluster()
+            .into_iter()
+            .chain(of_lease("lease"))
+            .chain(of_node())
+            .chain(of_device_plugin())
+            .chain(of_server())
         {
             assert!(
                 !right.resources.iter().any(|one| one.contains("secrets") || one.contains('*')),

@@ -192,7 +192,7 @@ pub(crate) fn is_of_daemon(uid: u32) -> bool {
 pub(crate) fn peer(uid: u32, gid: u32) -> Peer {
     let is_operator = is_of_daemon(uid);
     let owner = Owner { uid, gid, name: uid.to_string() };
-    Peer { owner, is_operator, is_known: false, is_reader: false, login: None }
+    Peer { owner, is_operator, is_known: false, is_reader: false, login: None, cluster_user: None }
 }
 
 /// With the name of the peer. Waits for the name service: to be called on the thread of the connection alone.

@@ -188,6 +188,19 @@ impl Cluster {
         pid
     }
 
+    /// Starts a server of the API; its number, as of a scheduler, and its address.
+    pub(crate) fn serve(&mut self, kubeconfig: &Path) -> (usize, String) {
+        let arguments = vec!["server".to_owned(), kubeconfig.display().to_string()];
+        let child = self.spawn(&arguments);
+        self.schedulers.get_mut().push(Scheduler { child, arguments });
+        let url = self.until("an API that is served", |cluster| {
+            let lines = cluster.lines();
+            let is_it = |line: &&Value| line["message"] == "serves the API and the dashboard";
+            Some(lines.iter().rfind(is_it)?["address"].as_str()?.to_owned())
+        });
+        (self.schedulers.get_mut().len() - 1, url)
+    }
+
     /// Waits for the process that was started last to end by itself.
     pub(crate) fn until_ended(&mut self) -> std::process::ExitStatus {
         let mut child = self.schedulers.get_mut().pop().unwrap().child;

@@ -57,6 +57,22 @@ pub(crate) fn scheduler(plane: &ControlPlane) -> PathBuf {
     file
 }
 
+pub(crate) const SERVER: &str = "system:serviceaccount:phalanx-system:phalanx-server";
+
+/// The kubeconfig of the server's service account, which is made with its role. The namespace is there.
+pub(crate) fn server(plane: &ControlPlane) -> PathBuf {
+    let api = plane.api();
+    for name in ["service_account", "rbac"] {
+        let text = read(&deploy(&format!("server/{name}.yaml")));
+        for object in serde_saphyr::from_multiple::<Value>(&text).unwrap() {
+            api.post(&collection(&object), &object).unwrap();
+        }
+    }
+    until_may(api, SERVER, "", "authentication.k8s.io", "tokenreviews", "create");
+    until_may(api, SERVER, "", "", "nodes", "list");
+    plane.kubeconfig_of_service_account(NAMESPACE, "phalanx-server").unwrap()
+}
+
 /// Waits until somebody may do something. Asked as somebody else: what was denied is looked for later.
 pub(crate) fn until_may(api: &Api, user: &str, namespace: &str, group: &str, resource: &str, verb: &str) {
     let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {

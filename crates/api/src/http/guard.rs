@@ -54,8 +54,11 @@ const ONLY_HTTPS: &str = "max-age=86400";
 /// What is counted of requests.
 pub(crate) struct Guard {
     hosts: Hosts,
-    users: Arc<Mutex<BTreeMap<u32, Use>>>,
+    users: Users,
 }
+
+/// By number and name: users of a cluster have names alone.
+type Users = Arc<Mutex<BTreeMap<(u32, String), Use>>>;
 
 /// What one user takes.
 #[derive(Clone, Copy, Debug)]
@@ -70,12 +73,12 @@ struct Use {
 
 /// A user's place among the requests that are answered; given back when dropped.
 pub(crate) struct Place {
-    users: Arc<Mutex<BTreeMap<u32, Use>>>,
-    uid: u32,
+    users: Users,
+    user: (u32, String),
     is_stream: bool,
 }
 
-fn held(users: &Mutex<BTreeMap<u32, Use>>) -> MutexGuard<'_, BTreeMap<u32, Use>> {
+fn held(users: &Users) -> MutexGuard<'_, BTreeMap<(u32, String), Use>> {
     users.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -86,14 +89,14 @@ impl Guard {
 
     /// A place for one more request of a user.
     pub(crate) fn admit(&self, peer: &Peer, is_stream: bool) -> Result<Place, Box<Problem>> {
-        let (uid, now) = (peer.owner.uid, Instant::now());
+        let (user, now) = ((peer.owner.uid, peer.owner.name.clone()), Instant::now());
         let mut users = held(&self.users);
         // Who has asked nothing for a while is as good as new.
         users.retain(|_, of| of.at_once > 0 || of.left_at(now) < BURST);
         let streams: usize = users.values().filter(|of| !of.is_operator).map(|of| of.streams).sum();
         let anew =
             Use { at_once: 0, streams: 0, is_operator: peer.is_operator, left: BURST, counted_at: now };
-        let of = users.entry(uid).or_insert(anew);
+        let of = users.entry(user.clone()).or_insert(anew);
         (of.left, of.counted_at) = (of.left_at(now), now);
         let too_many = |detail: String| {
             let status = StatusCode::TOO_MANY_REQUESTS;
@@ -114,7 +117,7 @@ impl Guard {
         of.left -= 1.0;
         of.at_once += 1;
         of.streams += usize::from(is_stream);
-        Ok(Place { users: Arc::clone(&self.users), uid, is_stream })
+        Ok(Place { users: Arc::clone(&self.users), user, is_stream })
     }
 }
 
@@ -127,7 +130,7 @@ impl Use {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if let Some(of) = held(&self.users).get_mut(&self.uid) {
+        if let Some(of) = held(&self.users).get_mut(&self.user) {
             of.at_once = of.at_once.saturating_sub(1);
             of.streams = of.streams.saturating_sub(usize::from(self.is_stream));
         }
@@ -256,5 +259,5 @@ pub(crate) fn check_type(headers: &HeaderMap, asked: &Asked, route: &Route) -> R
 /// Who asks where no token is needed.
 pub(crate) fn nobody() -> Peer {
     let owner = Owner { uid: u32::MAX, gid: u32::MAX, name: "nobody".to_owned() };
-    Peer { owner, is_operator: false, is_known: false, is_reader: true, login: None }
+    Peer { owner, is_operator: false, is_known: false, is_reader: true, login: None, cluster_user: None }
 }

@@ -29,7 +29,7 @@ impl Backend for World {
             _ => return Err(NoPeer::Unauthorized("the token is not valid, or no longer")),
         };
         let owner = Owner { uid, gid: uid, name: token.to_owned() };
-        Ok(Peer { owner, is_operator, is_known: true, is_reader, login: None })
+        Ok(Peer { owner, is_operator, is_known: true, is_reader, login: None, cluster_user: None })
     }
 
     fn answer(&self, peer: &Peer, verb: Verb, reply: &mut dyn Reply) -> Result<(), ErrorView> {
@@ -357,6 +357,7 @@ async fn one_user_cannot_take_all_places() {
         is_known: true,
         is_reader: false,
         login: None,
+        cluster_user: None,
     };
     let ann: Vec<_> = std::iter::from_fn(|| guard.admit(&peer(1), false).ok()).collect();
     assert_eq!(ann.len(), 32);

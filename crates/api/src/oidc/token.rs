@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use phalanx_model::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -56,6 +57,17 @@ struct RawHeader {
     kid: Option<String>,
     typ: Option<String>,
     crit: Option<Value>,
+}
+
+/// When a token says that it is no longer valid. Nothing of the token is checked: only for one that its issuer took.
+pub(super) fn expiry(token: &str) -> Option<Timestamp> {
+    #[derive(Deserialize)]
+    struct Said {
+        exp: u64,
+    }
+    let payload = token.split('.').nth(1)?;
+    let said: Said = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).ok()?).ok()?;
+    Some(Timestamp(said.exp.saturating_mul(1_000)))
 }
 
 const fn no<T>(why: &'static str) -> Result<T, Refused> {

@@ -22,10 +22,16 @@ fn renderings() -> Vec<(&'static str, String)> {
     vec![
         ("base", kustomization(&deploy.join("base")).unwrap()),
         ("device-plugin", kustomization(&deploy.join("device-plugin")).unwrap()),
+        ("server", kustomization(&deploy.join("server")).unwrap()),
         ("chart", chart(&[])),
         ("chart with a device plugin", chart(&["nodeAgent.devicePlugin=true"])),
         ("chart with the kernel log", chart(&["nodeAgent.kernelLog=true"])),
         // As the comments beside these values say.
+        ("chart with a server", chart(&["server.enabled=true", "server.extraArgs={--queue=research}"])),
+        (
+            "chart with a server and TLS",
+            chart(&["server.enabled=true", "server.tlsSecret=tls", "server.names={localhost:8443}"]),
+        ),
         (
             "chart with arguments",
             chart(&["extraArgs={--ready-deadline=900}", "nodeAgent.extraArgs={--every=300}"]),
@@ -63,6 +69,15 @@ fn arguments_of_all_containers_are_flags_that_there_are() {
                         verbs.push("node");
                         (node.listen, node.log)
                     }
+                    Verb::Server(server) => {
+                        verbs.push("server");
+                        assert_eq!(
+                            server.cert.is_some(),
+                            !server.listen.ip().is_loopback(),
+                            "{of}: {words:?}"
+                        );
+                        (server.metrics, server.log)
+                    }
                     other => panic!("{of}: {words:?} is {other:?}"),
                 };
                 let declared = container["ports"][0]["containerPort"].as_u64();
@@ -71,14 +86,19 @@ fn arguments_of_all_containers_are_flags_that_there_are() {
             }
         }
         verbs.sort_unstable();
-        let expected: &[&str] = if of == "device-plugin" { &["node"] } else { &["node", "scheduler"] };
+        let expected: &[&str] = match of {
+            "device-plugin" => &["node"],
+            "server" => &["server"],
+            of if of.contains("server") => &["node", "scheduler", "server"],
+            _ => &["node", "scheduler"],
+        };
         assert_eq!(verbs, expected, "{of}");
     }
 }
 
 /// Flags in the first column of the table after a line that contains this.
-fn documented(after: &str) -> BTreeSet<String> {
-    let page = std::fs::read_to_string(root().join("docs/kubernetes/install.md")).unwrap();
+fn documented(page: &str, after: &str) -> BTreeSet<String> {
+    let page = std::fs::read_to_string(root().join("docs/kubernetes").join(page)).unwrap();
     let table = page.split_once(after).unwrap().1;
     let rows =
         table.lines().skip_while(|line| !line.starts_with("| flag")).take_while(|line| line.starts_with('|'));
@@ -89,14 +109,25 @@ fn documented(after: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_install_page_tells_of_every_flag_of_scheduler_and_agent_and_of_no_other() {
+fn the_pages_tell_of_every_flag_of_scheduler_agent_and_server_and_of_no_other() {
     let command = Cli::command();
-    for (verb, after) in [("scheduler", "## Flags of the scheduler"), ("node", "## On the nodes")] {
+    let scheduler = documented("install.md", "## Flags of the scheduler");
+    for (verb, page, after) in [
+        ("scheduler", "install.md", "## Flags of the scheduler"),
+        ("node", "install.md", "## On the nodes"),
+        ("server", "server.md", "## Install"),
+    ] {
         let found = command.get_subcommands().find(|one| one.get_name() == verb).unwrap();
         let own =
             found.get_arguments().filter(|flag| !flag.is_global_set()).filter_map(|flag| flag.get_long());
         // How to reach a cluster is said of all verbs.
         let own = own.filter(|flag| !matches!(*flag, "kubeconfig" | "context" | "help" | "version"));
-        assert_eq!(own.map(str::to_owned).collect::<BTreeSet<_>>(), documented(after), "{verb}");
+        let own: BTreeSet<String> = own.map(str::to_owned).collect();
+        let mut said = documented(page, after);
+        if verb == "server" {
+            // Those of the scheduler that it takes too are said there.
+            said.extend(own.intersection(&scheduler).cloned());
+        }
+        assert_eq!(own, said, "{verb}");
     }
 }

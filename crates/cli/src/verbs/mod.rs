@@ -19,6 +19,7 @@ mod policy;
 pub(crate) mod predict;
 pub(crate) mod probe;
 mod scheduler;
+mod server;
 mod sim;
 pub(crate) mod submit;
 pub(crate) mod terminal;
@@ -157,6 +158,7 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
         Verb::Snapshot(asked) => sim::snapshot(&session, asked.verb.file.as_deref()),
         Verb::Node(asked) => Ok(node::node(asked)),
         Verb::Scheduler(asked) => Ok(scheduler::scheduler(asked)),
+        Verb::Server(asked) => Ok(server::server(asked)),
         Verb::Replay(replay) => sim::replay(&session, &replay),
         Verb::Sim { words } => sim::sim(&session, &words),
         Verb::Man { into } => man::man(&into),

@@ -92,6 +92,13 @@ impl Options {
     }
 }
 
+/// Which gang has which number.
+#[derive(Clone, Debug, Default)]
+pub struct Numbers {
+    known: BTreeMap<GangKey, JobId>,
+    next: u64,
+}
+
 /// See the module.
 pub struct Lifecycle {
     options: Options,
@@ -115,6 +122,8 @@ pub struct Lifecycle {
     shortages: Shortages,
     jobs: BTreeMap<JobId, GangKey>,
     next_job: u64,
+    /// The numbers that gangs had for another that read the same cluster.
+    known_numbers: BTreeMap<GangKey, JobId>,
     /// Who leads, see [`EPOCH`].
     epoch: Option<Arc<str>>,
     changed: BTreeSet<GangKey>,
@@ -161,6 +170,7 @@ impl Lifecycle {
             shortages: Shortages::default(),
             jobs: BTreeMap::new(),
             next_job: 1,
+            known_numbers: BTreeMap::new(),
             epoch: None,
             changed: BTreeSet::new(),
             joining: BTreeMap::new(),
@@ -175,6 +185,21 @@ impl Lifecycle {
             facts: Vec::new(),
             calls: Vec::new(),
         }
+    }
+
+    /// Gangs that are known get the numbers that they had, and others get higher ones.
+    #[must_use]
+    pub fn numbered(self, numbers: Numbers) -> Self {
+        let Numbers { known, next } = numbers;
+        Self { known_numbers: known, next_job: next.max(1), ..self }
+    }
+
+    /// The numbers of all gangs that were handed in, for another that reads the same cluster later. A gang that is gone has
+    /// none any more, and its number is not given again.
+    #[must_use]
+    pub fn numbers(&self) -> Numbers {
+        let known = self.jobs.iter().map(|(job, key)| (key.clone(), *job)).collect();
+        Numbers { known, next: self.next_job }
     }
 
     /// Takes what a watch told. What follows from it comes with [`Lifecycle::settle`].

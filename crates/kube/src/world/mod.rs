@@ -9,6 +9,7 @@
 //! | `bind` | one pod to its node |
 //! | `claims` | claims for devices, given and given back |
 //! | `call` | one request, until it is no use any more |
+//! | `observe` | the watches alone, for a process that only reads |
 //! | `lanes` | what the lifecycle asks for: bindings, stops, reports |
 //! | `checkpoint` | pods that are told to save their work |
 //! | `suspend` | owners that are suspended, and let go on |
@@ -39,6 +40,7 @@ mod kinds;
 mod lanes;
 mod lease;
 mod metrics;
+mod observe;
 mod provision;
 mod pulse;
 mod run;
@@ -52,6 +54,7 @@ mod watch;
 pub use call::ANSWER;
 pub(crate) use kinds::{Sink, kinds, read_core, read_found};
 pub use lease::{LeaseSettings, unique_holder as holder};
+pub(crate) use observe::{Observed, Observer};
 pub(crate) use run::told_to_end;
 pub use run::{SchedulerError, Settings, run};
 pub(crate) use serve::serve;

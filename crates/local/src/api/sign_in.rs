@@ -40,6 +40,7 @@ pub(super) fn peer(oidc: &Oidc, token: &str) -> Result<Peer, NoPeer> {
         is_operator: peer.is_operator || identity.role == Some(Role::Operator),
         is_reader: identity.role == Some(Role::Viewer),
         login: Some(identity.login).filter(|login| *login != peer.owner.name),
+        cluster_user: None,
         ..peer
     })
 }

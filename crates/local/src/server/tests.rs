@@ -7,6 +7,7 @@ fn peer(uid: u32, is_operator: bool) -> Peer {
         is_known: true,
         is_reader: false,
         login: None,
+        cluster_user: None,
     }
 }
 

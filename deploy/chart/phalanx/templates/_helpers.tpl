@@ -35,3 +35,20 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
+
+{{- define "phalanx.server" -}}
+{{ include "phalanx.scheduler" . | trimSuffix "-scheduler" }}-server
+{{- end }}
+
+{{- define "phalanx.serverSelector" -}}
+app.kubernetes.io/name: phalanx
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: server
+{{- end }}
+
+{{- define "phalanx.serverLabels" -}}
+{{ include "phalanx.serverSelector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}

@@ -334,8 +334,7 @@ impl Lifecycle {
         let policy = self.policy(spec, is_alone, grace_ms);
         let stop = policy.stop;
         ports.iter().for_each(|port| self.cluster.nodes.want_port(port));
-        let id = JobId(self.next_job);
-        self.next_job += 1;
+        let id = self.number(key);
         let job = Job {
             id,
             name,
@@ -361,6 +360,14 @@ impl Lifecycle {
             run: None,
         };
         Ok((job, submitted))
+    }
+
+    fn number(&mut self, key: &GangKey) -> JobId {
+        self.known_numbers.remove(key).unwrap_or_else(|| {
+            let id = JobId(self.next_job);
+            self.next_job += 1;
+            id
+        })
     }
 
     /// What the group says, or a label of its pods; otherwise the highest of its pods.
