@@ -1,6 +1,8 @@
 //! The HTTP API of a cluster: what it shows is what was bound, each user sees what `kubectl` would show, and nothing is changed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -162,7 +164,6 @@ fn documents_are_what_was_bound_a_gang_that_nobody_starts_waits_and_nothing_is_w
     let id = train["id"].as_u64().unwrap();
     assert_eq!(admin.document(&format!("/v1/jobs/{id}"))["name"], "default/train");
 
-    // Nobody decides any more. Room for another gang comes, and it is not shown as if it ran.
     cluster.create(JOBS, &job("wide", 2, 8, &json!({})));
     let waits =
         |all: &BTreeMap<String, String>| all.get("default/wide").is_some_and(|state| state == "pending");
@@ -171,6 +172,9 @@ fn documents_are_what_was_bound_a_gang_that_nobody_starts_waits_and_nothing_is_w
         why["sentences"].as_array().is_some_and(|all| !all.is_empty())
     });
     assert_eq!(why["job"]["state"], "pending", "{why:#}");
+    in_a_browser(&admin);
+
+    // Nobody decides any more. Room for another gang comes, and it is not shown as if it ran.
     cluster.kill(scheduler);
     cluster.api().delete(&format!("{JOBS}/train?propagationPolicy=Background")).unwrap();
     cluster.until("a job that is gone", |_| {
@@ -191,7 +195,7 @@ fn documents_are_what_was_bound_a_gang_that_nobody_starts_waits_and_nothing_is_w
     let reviews: BTreeSet<_> = needed.into_iter().filter(|need| need.verb == "create").collect();
     assert_eq!(reviews.len(), 2);
     assert!(audit.unmet(&reviews).is_empty(), "both reviews are made: {:?}", audit.unmet(&reviews));
-    assert!(ready("/metrics").1.contains("phalanx_server_reviews_total{of=\"token\",result=\"yes\"} 1"));
+    assert!(ready("/metrics").1.contains("phalanx_server_reviews_total{of=\"token\",result=\"yes\"}"));
 
     let own = Api::of_kubeconfig(&kubeconfig).unwrap();
     own.post(PODS, &pod("own", 1)).unwrap_err();
@@ -201,6 +205,22 @@ fn documents_are_what_was_bound_a_gang_that_nobody_starts_waits_and_nothing_is_w
     kill(cluster.pid(server), Signal::SIGTERM).unwrap();
     let status = cluster.until_ended();
     assert!(status.success(), "{status}: {}", cluster.log());
+}
+
+/// The dashboard, where there is a browser and the dashboard is built; `ui/tests/cluster.mjs` has the checks.
+fn in_a_browser(admin: &Client<'_>) {
+    let ui = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ui");
+    let needed = [ui.join("dist/index.html"), ui.join("node_modules"), "/usr/bin/chromium".into()];
+    if let Some(missing) = needed.iter().find(|path| !path.exists()) {
+        assert!(std::env::var_os("CI").is_none(), "{} is missing", missing.display());
+        eprintln!("passed over in a browser: {} is missing", missing.display());
+        return;
+    }
+    let mut checks = Command::new("node");
+    checks.arg(ui.join("tests/cluster.mjs")).args([admin.url, &admin.token]);
+    let output = checks.args(["default/train", "default/wide", &Fleet::name(0)]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Nodes, map, queues and overview say the same of a cluster of three nodes in which one gang waits.
@@ -257,11 +277,20 @@ fn refuses(admin: &Client<'_>) {
     }
 }
 
-/// Somebody who tries all documents for what belongs to others.
-#[test]
-fn a_user_sees_the_jobs_of_its_namespaces_and_no_name_of_any_other() {
-    let mut cluster = Cluster::of(2);
-    define(&cluster);
+/// Users of a cluster with two teams.
+struct Users<'a> {
+    /// No rights.
+    nobody: Client<'a>,
+    /// Views all of the first team.
+    member: Client<'a>,
+    /// The same, and lists nodes, queues and their health.
+    looker: Client<'a>,
+    /// Views all namespaces, and lists nodes.
+    reader: Client<'a>,
+}
+
+/// Gangs of two teams: one of each that runs and one that waits.
+fn teams(cluster: &mut Cluster) {
     for namespace in ["team-a", "team-b"] {
         let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
         cluster.create("/api/v1/namespaces", &object);
@@ -276,10 +305,11 @@ fn a_user_sees_the_jobs_of_its_namespaces_and_no_name_of_any_other() {
     cluster.create(&jobs_of("team-a"), &job("mine", 1, 2, &json!({})));
     cluster.until_runs("mine", 1);
     cluster.create(&jobs_of("team-a"), &job("later", 2, 8, &json!({})));
-    let kubeconfig = role::server(&cluster.plane);
-    let (_, url) = cluster.serve(&kubeconfig);
-    let client = |token: String| Client { url: &url, token };
+}
 
+/// Makes the users and gives them their rights.
+fn users<'a>(cluster: &Cluster, url: &'a str) -> Users<'a> {
+    let client = |token: String| Client { url, token };
     // Node and queue viewers who may list pods nowhere but in their namespace.
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": "looks" },
@@ -289,11 +319,11 @@ fn a_user_sees_the_jobs_of_its_namespaces_and_no_name_of_any_other() {
         ],
     });
     cluster.create("/apis/rbac.authorization.k8s.io/v1/clusterroles", &role);
-    let nobody = client(token(&cluster, "team-a", "nobody"));
-    let member = client(token(&cluster, "team-a", "member"));
-    bind(&cluster, ("team-a", "member"), "view", false);
-    let looker = client(token(&cluster, "team-a", "looker"));
-    bind(&cluster, ("team-a", "looker"), "view", false);
+    let nobody = client(token(cluster, "team-a", "nobody"));
+    let member = client(token(cluster, "team-a", "member"));
+    bind(cluster, ("team-a", "member"), "view", false);
+    let looker = client(token(cluster, "team-a", "looker"));
+    bind(cluster, ("team-a", "looker"), "view", false);
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": "looks" },
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "looks" },
@@ -304,9 +334,22 @@ fn a_user_sees_the_jobs_of_its_namespaces_and_no_name_of_any_other() {
     });
     cluster.create(BINDINGS, &binding);
     until_may(cluster.api(), &user("team-a", "looker"), "", "phalanx.dev", "queues", "list");
-    let reader = client(token(&cluster, "team-b", "reader"));
-    bind(&cluster, ("team-b", "reader"), "view", true);
+    let reader = client(token(cluster, "team-b", "reader"));
+    bind(cluster, ("team-b", "reader"), "view", true);
 
+    Users { nobody, member, looker, reader }
+}
+
+/// Somebody who tries all documents for what belongs to others.
+#[test]
+fn a_user_sees_the_jobs_of_its_namespaces_and_no_name_of_any_other() {
+    let mut cluster = Cluster::of(2);
+    define(&cluster);
+    teams(&mut cluster);
+    let kubeconfig = role::server(&cluster.plane);
+    let (_, url) = cluster.serve(&kubeconfig);
+    let users = users(&cluster, &url);
+    let Users { nobody, member, looker, reader } = &users;
     let all = [
         ("team-a/later", "pending"),
         ("team-a/mine", "running"),
@@ -322,12 +365,31 @@ fn a_user_sees_the_jobs_of_its_namespaces_and_no_name_of_any_other() {
     assert_eq!(looker.states(), states(own));
     assert_eq!(nobody.states(), states([]));
 
+    hides_jobs(&users);
+    hides_in_documents(&users);
+    counts_what_is_hidden(&users);
+    turns_down_tokens(&cluster, &users);
+
+    // Rights that are taken away end within seconds.
+    let path = "/apis/rbac.authorization.k8s.io/v1/namespaces/team-a/rolebindings/team-a-member";
+    cluster.api().delete(path).unwrap();
+    cluster.until("a user who sees nothing any more", |_| member.states().is_empty().then_some(()));
+
+    // An API server that does not answer says nothing of a token.
+    let unknown = Client { url: &url, token: token(&cluster, "team-a", "late") };
+    cluster.plane.stop(Program::ApiServer);
+    let (status, problem) = unknown.get("/v1/jobs");
+    assert_eq!((status, &problem["code"]), (503, &json!("unavailable")), "{problem}");
+}
+
+/// Jobs of others are as jobs that are not there.
+fn hides_jobs(Users { nobody, member, looker, reader }: &Users<'_>) {
     // One that may not be seen is as one that is not there, by name and by number.
     let id = |client: &Client<'_>, name: &str| client.document(&format!("/v1/jobs/{name}"))["id"].clone();
-    let hushed = id(&reader, "team-b%2Fhushed");
+    let hushed = id(reader, "team-b%2Fhushed");
     for path in ["team-b%2Fhush", "team-b%2Fhushed", "team-b%2Fnone", &hushed.to_string(), "999999"] {
         for part in ["", "/why"] {
-            for client in [&member, &looker, &nobody] {
+            for client in [member, looker, nobody] {
                 let (status, problem) = client.get(&format!("/v1/jobs/{path}{part}"));
                 assert_eq!((status, &problem["code"]), (404, &json!("not_found")), "{path}{part}: {problem}");
             }
@@ -343,7 +405,10 @@ fn a_user_sees_the_jobs_of_its_namespaces_and_no_name_of_any_other() {
         json!([]),
         "a search for jobs that run there"
     );
+}
 
+/// No document has a name of others, for a user who may read it.
+fn hides_in_documents(Users { nobody, member, looker, .. }: &Users<'_>) {
     let documents = [
         "/v1/overview",
         "/v1/map",
@@ -355,7 +420,7 @@ fn a_user_sees_the_jobs_of_its_namespaces_and_no_name_of_any_other() {
         "/v1/health",
     ];
     for path in documents {
-        for client in [&member, &nobody] {
+        for client in [member, nobody] {
             let (status, problem) = client.get(path);
             assert_eq!((status, &problem["code"]), (403, &json!("forbidden")), "{path}: {problem}");
         }
@@ -366,6 +431,9 @@ fn a_user_sees_the_jobs_of_its_namespaces_and_no_name_of_any_other() {
         let document = looker.document(path).to_string();
         assert!(!document.contains("hush") && !document.contains("team-b"), "{path}: {document}");
     }
+}
+
+fn counts_what_is_hidden(Users { looker, reader, .. }: &Users<'_>) {
     // What others hold is shown as held, and is counted.
     let map = looker.document("/v1/map");
     let devices: Vec<&Value> = map["nodes"]
@@ -390,11 +458,14 @@ fn a_user_sees_the_jobs_of_its_namespaces_and_no_name_of_any_other() {
     assert_eq!(why["reports"], json!([]), "reports name what others hold");
     assert!(!why["sentences"].as_array().unwrap().is_empty());
     assert!(!reader.document("/v1/jobs/team-a%2Flater/why")["reports"].as_array().unwrap().is_empty());
+}
 
+fn turns_down_tokens(cluster: &Cluster, Users { member, reader, .. }: &Users<'_>) {
+    let client = |token: String| Client { url: member.url, token };
     // A token that is none, one whose signature is another's, and one whose account is gone.
     let (signed, _) = member.token.rsplit_once('.').unwrap();
     let (_, signature) = reader.token.rsplit_once('.').unwrap();
-    let ended = token(&cluster, "team-b", "ended");
+    let ended = token(cluster, "team-b", "ended");
     cluster.api().delete("/api/v1/namespaces/team-b/serviceaccounts/ended").unwrap();
     cluster.until("an account that is gone", |_| {
         (client(ended.clone()).get("/v1/whoami").0 == 401).then_some(())
@@ -403,15 +474,4 @@ fn a_user_sees_the_jobs_of_its_namespaces_and_no_name_of_any_other() {
         let (status, problem) = client(bad).get("/v1/jobs");
         assert_eq!((status, &problem["code"]), (401, &json!("unauthorized")), "{problem}");
     }
-
-    // Rights that are taken away end within seconds.
-    let path = "/apis/rbac.authorization.k8s.io/v1/namespaces/team-a/rolebindings/team-a-member";
-    cluster.api().delete(path).unwrap();
-    cluster.until("a user who sees nothing any more", |_| member.states().is_empty().then_some(()));
-
-    // An API server that does not answer says nothing of a token.
-    let unknown = client(token(&cluster, "team-a", "late"));
-    cluster.plane.stop(Program::ApiServer);
-    let (status, problem) = unknown.get("/v1/jobs");
-    assert_eq!((status, &problem["code"]), (503, &json!("unavailable")), "{problem}");
 }

@@ -52,6 +52,7 @@ use report::shortage::Shortages;
 use report::soft_constraints::SoftConstraints;
 use state::{Gang, Member};
 
+pub use lifecycle::outside::Outside;
 pub use lifecycle::scale_up::JOINED;
 
 /// On an owner: it was suspended so that this scheduler starts it, by who submitted it, by an eviction, or because its gang
@@ -194,11 +195,13 @@ impl Lifecycle {
         Self { known_numbers: known, next_job: next.max(1), ..self }
     }
 
-    /// The numbers of all gangs that were handed in, for another that reads the same cluster later. A gang that is gone has
-    /// none any more, and its number is not given again.
+    /// The numbers of all gangs, for another that reads the same cluster later. A gang that is gone has none any more, and its
+    /// number is not given again.
     #[must_use]
     pub fn numbers(&self) -> Numbers {
-        let known = self.jobs.iter().map(|(job, key)| (key.clone(), *job)).collect();
+        let before = self.known_numbers.iter().map(|(key, job)| (key.clone(), *job));
+        let now = self.jobs.iter().map(|(job, key)| (key.clone(), *job));
+        let known = before.chain(now).filter(|(key, _)| self.gangs.contains_key(key)).collect();
         Numbers { known, next: self.next_job }
     }
 

@@ -67,9 +67,13 @@ pub(super) enum Sight {
 
 impl Sight {
     pub(super) fn has(&self, job: &Job) -> bool {
+        self.has_namespace(namespace(job))
+    }
+
+    pub(super) fn has_namespace(&self, of: &str) -> bool {
         match self {
             Self::All => true,
-            Self::Of(namespaces) => namespaces.contains(namespace(job)),
+            Self::Of(namespaces) => namespaces.contains(of),
         }
     }
 }

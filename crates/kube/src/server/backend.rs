@@ -7,7 +7,7 @@ use kube::Client;
 use phalanx_api::http::{Backend, NoPeer};
 use phalanx_api::protocol::{Answer, ErrorCode, ErrorView, JobFilter, JobRef, Role, UserView, Verb};
 use phalanx_api::{ClusterUser, Peer, Reply};
-use phalanx_model::{Job, JobId, Owner, QueueName};
+use phalanx_model::{JobId, Owner, QueueName};
 use phalanx_shell::unix_now;
 use tokio::runtime::Handle;
 
@@ -15,7 +15,7 @@ use super::access::{Access, LIST_HEALTH, LIST_NODES, LIST_PODS, LIST_QUEUES, Rig
 use super::documents::{self, Reader};
 use super::keeper::Shown;
 use super::metrics::Metrics;
-use super::picture::{Picture, namespace};
+use super::picture::Picture;
 use super::refused::refused;
 use super::sign_in::SignIn;
 
@@ -254,7 +254,10 @@ impl OfCluster {
 /// The namespace of a job, as its name says it, or that of the job of a number.
 fn namespace_of(picture: &Picture, wanted: &JobRef) -> Option<String> {
     match wanted {
-        JobRef::Id(id) => picture.job(*id).map(|job| namespace(job).to_owned()),
+        JobRef::Id(id) => {
+            let found = picture.jobs().find(|(job, ..)| job == id);
+            found.map(|(_, _, namespace)| namespace.to_owned())
+        }
         // A gang of a cluster has no tasks.
         JobRef::Tasks(..) => None,
         JobRef::Name(name) => {
@@ -267,13 +270,15 @@ fn namespace_of(picture: &Picture, wanted: &JobRef) -> Option<String> {
 
 /// The newest job of a namespace that is meant.
 fn find(picture: &Picture, wanted: &JobRef, of: &str) -> Option<JobId> {
-    let is_it = |job: &Job| match wanted {
-        JobRef::Id(id) => job.id == *id,
-        JobRef::Tasks(..) => false,
-        JobRef::Name(name) => job.name.as_str() == name,
+    let is_it = |(id, name, namespace): &(JobId, &str, &str)| {
+        let is_named = match wanted {
+            JobRef::Id(job) => id == job,
+            JobRef::Tasks(..) => false,
+            JobRef::Name(job) => name == job,
+        };
+        is_named && *namespace == of
     };
-    let jobs = picture.engine.jobs().map(|(job, _)| job);
-    jobs.filter(|job| namespace(job) == of && is_it(job)).map(|job| job.id).max()
+    picture.jobs().filter(is_it).map(|(id, ..)| id).max()
 }
 
 fn check_text(text: Option<&String>) -> Result<(), ErrorView> {

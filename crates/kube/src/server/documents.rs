@@ -9,6 +9,7 @@ use phalanx_shell::unix_now;
 use phalanx_views::{self as views, Books, Found, Reasons};
 
 use super::access::{LIST_HEALTH, LIST_QUEUES, NAMESPACES_MAX, Sight};
+use super::outside;
 use super::picture::Picture;
 
 /// Who runs the pods of a cluster.
@@ -68,8 +69,8 @@ pub(super) fn overview(reader: &Reader<'_>, sees_queues: bool) -> Answer {
             version: phalanx_shell::VERSION.to_owned(),
             nodes,
             devices,
-            jobs: views::job_counts(books),
-            waiting: views::waiting(books, &reasons),
+            jobs: outside::count(reader, views::job_counts(books)),
+            waiting: outside::reasons(reader, views::waiting(books, &reasons)),
             queues: if sees_queues { views::queues(books) } else { Vec::new() },
             warnings,
         }))
@@ -184,15 +185,20 @@ pub(super) fn queue(reader: &Reader<'_>, name: &QueueName) -> Option<Answer> {
 
 /// The newest jobs that are meant, the newest last.
 pub(super) fn jobs(reader: &Reader<'_>, finished: bool, filter: &JobFilter, limit: usize) -> Answer {
-    Answer::Jobs(reader.look(|books| {
+    let mut jobs = reader.look(|books| {
         let ids = views::newest(books, limit, finished, filter);
         views::jobs(books, &reader.picture.map, &ids, &Reasons::new())
-    }))
+    });
+    jobs.extend(outside::all(reader).filter(|view| outside::is_meant(view, filter)));
+    jobs.sort_by_key(|view| view.id);
+    let surplus = jobs.len().saturating_sub(limit);
+    Answer::Jobs(jobs.split_off(surplus))
 }
 
 /// Without the submission, which names nodes that the user may not list.
 fn job_view(reader: &Reader<'_>, id: JobId) -> Option<JobView> {
-    let view = reader.look(|books| views::job(books, &reader.picture.map, id, true))?;
+    let of_engine = reader.look(|books| views::job(books, &reader.picture.map, id, true));
+    let view = of_engine.or_else(|| outside::all(reader).find(|view| view.id == id))?;
     Some(JobView { job: None, ..view })
 }
 
@@ -203,11 +209,14 @@ pub(super) fn job(reader: &Reader<'_>, id: JobId) -> Option<Answer> {
 /// Why a job waits, in sentences; with the reports behind them for a user who sees all nodes and jobs.
 pub(super) fn why(reader: &Reader<'_>, id: JobId, is_whole: bool) -> Option<Answer> {
     let (job, now) = (job_view(reader, id)?, unix_now());
-    let (reports, sentences) = reader.look(|books| {
+    let (reports, mut sentences) = reader.look(|books| {
         let reports = views::reports(books, id, None);
         let sentences = views::why_sentences(books, now, &reports);
         (reports, sentences)
     });
+    if reader.picture.engine.job(id).is_none() {
+        sentences.push(format!("It waits: {}.", job.detail));
+    }
     let reports = if is_whole { reports } else { Vec::new() };
     Some(Answer::Why(WhyView { job, reports, now, sentences }))
 }
@@ -245,6 +254,30 @@ mod tests {
         )
     }
 
+    /// A Job of two pods.
+    fn half(namespace: &str, name: &str) -> Event {
+        let job = json!({
+            "apiVersion": "batch/v1", "kind": "Job",
+            "metadata": { "namespace": namespace, "name": name, "uid": name },
+            "spec": { "completions": 2, "parallelism": 2, "completionMode": "Indexed",
+                      "template": { "spec": { "schedulerName": "phalanx", "containers": [] } } },
+        });
+        Event::Object(serde_json::from_value(job).unwrap())
+    }
+
+    /// One of its pods.
+    fn half_pod(namespace: &str, job: &str) -> Event {
+        let Event::Pod(mut pod) = pod(namespace, &format!("{job}-0"), 1, None) else {
+            panic!("another event")
+        };
+        let owner =
+            json!([{ "apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": job, "controller": true }]);
+        pod.metadata.owner_references = serde_json::from_value(owner).unwrap();
+        let index = ("batch.kubernetes.io/job-completion-index".to_owned(), "0".to_owned());
+        pod.metadata.annotations = Some([index].into());
+        Event::Pod(pod)
+    }
+
     /// A node of which others have a half, a pod of `a` that fits and one of `b` that does not.
     fn objects() -> Objects {
         let mut objects = Objects::default();
@@ -260,6 +293,8 @@ mod tests {
             pod("b", "hush", 8, None),
             pod("a", "fits", 2, None),
             pod("c", "foreign", 4, Some("gpu-1")),
+            half("b", "hush-half"),
+            half_pod("b", "hush-half"),
         ] {
             assert!(objects.observe(event));
         }
@@ -288,7 +323,7 @@ mod tests {
         let Some(Answer::Why(why)) = why(&reader, fits, true) else { panic!("no answer") };
         assert_eq!((&*why.job.state, why.job.gangs[0].placement.is_some()), ("pending", false));
         let Answer::Overview(overview) = overview(&reader, true) else { panic!("another answer") };
-        assert_eq!((overview.jobs.pending, overview.jobs.running + overview.jobs.starting), (2, 0));
+        assert_eq!((overview.jobs.pending, overview.jobs.running + overview.jobs.starting), (3, 0));
         assert_eq!((overview.devices.foreign, overview.devices.free), (4, 4));
         // One that is older comes, and one goes.
         objects.observe(pod("0", "new", 1, None));
@@ -337,6 +372,26 @@ mod tests {
         let said = |reader: &Reader<'_>| reader.look(|books| sentences::reason(books, &reason));
         assert!(said(&all).contains("b/hush"));
         assert_eq!(said(&reader), format!("reserved; waiting for these jobs to leave: job {hush}"));
+    }
+
+    #[test]
+    fn a_gang_that_is_not_complete_waits_and_is_found_like_others() {
+        let mut numbers = Numbers::default();
+        let first = picture(&objects(), &mut numbers);
+        let half = first.outside[0].id;
+        let reader = Reader { picture: &first, sight: Sight::All };
+        let filter = JobFilter { text: Some("half".to_owned()), ..JobFilter::default() };
+        let Answer::Jobs(found) = jobs(&reader, false, &filter, 10) else { panic!("another answer") };
+        let [view] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((view.id, &*view.name, &*view.state), (half, "b/hush-half", "pending"));
+        assert_eq!((&*view.reason, view.detail.is_empty()), ("GangNotReady", false), "{view:?}");
+        let Some(Answer::Why(why)) = why(&reader, half, true) else { panic!("no answer") };
+        assert!(why.sentences[0].contains(&view.detail), "{:?}", why.sentences);
+        let Answer::Jobs(all) = jobs(&reader, false, &JobFilter::default(), 2) else {
+            panic!("another answer")
+        };
+        assert_eq!(all.len(), 2, "the limit is one of all");
+        assert_eq!(picture(&objects(), &mut numbers).outside[0].id, half);
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! | `access` | what a user may see, as the API server reviews it |
 //! | `backend` | verbs of the API, and who may ask them |
 //! | `documents` | the answers |
+//! | `outside` | the gangs among them that the engine does not have |
 //! | `refused` | verbs that are not answered, and the command that does it instead |
 //! | `metrics` | what is counted |
 
@@ -21,6 +22,7 @@ mod documents;
 mod keeper;
 mod metrics;
 mod objects;
+mod outside;
 mod picture;
 mod refused;
 mod sign_in;

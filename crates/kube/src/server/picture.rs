@@ -4,7 +4,7 @@
 //! The facts are followed with an empty plan, so a gang is shown as placed only if the scheduler that leads has written its
 //! placement on its pods. Why gangs wait and when they may start is worked out from these facts by the same code.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use phalanx_health::Line;
 use phalanx_model::{CostTable, Epoch, Input, Job, JobId, LevelName, Levels, NodeName, Plan, Timestamp};
@@ -12,7 +12,7 @@ use phalanx_shell::{Config, Engine, cost};
 use phalanx_views::Map;
 
 use super::objects::Objects;
-use crate::gang::{Lifecycle, Numbers, Options};
+use crate::gang::{Lifecycle, Numbers, Options, Outside};
 use crate::messages::Event;
 
 /// The level of nodes if the cluster says nothing of levels.
@@ -24,6 +24,8 @@ pub(super) struct Picture {
     pub(super) number: u64,
     pub(super) engine: Engine,
     pub(super) map: Map,
+    /// Gangs that wait and that the engine does not have, by number.
+    pub(super) outside: Vec<Outside>,
     /// What agents of nodes found wrong, worst first.
     pub(super) health: Vec<Line>,
     /// Nodes whose agents report.
@@ -59,22 +61,28 @@ impl Picture {
         }
         health.sort_by_key(|line| std::cmp::Reverse(line.grade));
         let facts = lifecycle.begin(now);
-        *numbers = lifecycle.numbers();
         let breaker = lifecycle.health().1.map(str::to_owned);
         let mut engine = Engine::new(Epoch(1), Config::default());
         engine.follow(now, &facts, &Plan::default(), &[]);
+        let mut outside = lifecycle.outside(|job| engine.job(job).is_some());
+        outside.sort_by_key(|of| of.id);
+        *numbers = lifecycle.numbers();
         let map = map_of(&facts)?;
-        Some(Self { number, engine, map, health, agents, breaker, unread })
+        Some(Self { number, engine, map, outside, health, agents, breaker, unread })
     }
 
     /// The namespaces that have jobs.
     pub(super) fn namespaces(&self) -> Vec<&str> {
-        let named: BTreeMap<&str, ()> = self.engine.jobs().map(|(job, _)| (namespace(job), ())).collect();
-        named.into_keys().collect()
+        let of_engine = self.engine.jobs().map(|(job, _)| namespace(job));
+        let named: BTreeSet<&str> =
+            of_engine.chain(self.outside.iter().map(|of| of.namespace.as_str())).collect();
+        named.into_iter().collect()
     }
 
-    pub(super) fn job(&self, id: JobId) -> Option<&Job> {
-        self.engine.job(id)
+    /// The jobs of the engine and those outside of it: number, name and namespace.
+    pub(super) fn jobs(&self) -> impl Iterator<Item = (JobId, &str, &str)> {
+        let of_engine = self.engine.jobs().map(|(job, _)| (job.id, job.name.as_str(), namespace(job)));
+        of_engine.chain(self.outside.iter().map(|of| (of.id, &*of.name, &*of.namespace)))
     }
 }
 

@@ -15,6 +15,7 @@
 //! | `replicas` | which pods may have a replica of a GPU where they request a GPU |
 //! | `observed_devices` | the kubelet gave other devices than those chosen |
 //! | `stop`, `grace`, `suspension`, `orphaned_bindings` | a start ends: its pods and their owner, and bindings that belong to no start |
+//! | `outside` | gangs that wait and are not in the engine |
 //! | `recovery` | after a restart of the scheduler, a start is read back from its pods |
 
 pub(crate) mod collect;
@@ -25,6 +26,7 @@ pub(crate) mod label_domains;
 pub(crate) mod nomination;
 pub(crate) mod observed_devices;
 pub(crate) mod orphaned_bindings;
+pub(crate) mod outside;
 pub(crate) mod proximity;
 pub(crate) mod ranks;
 pub(crate) mod recovery;

@@ -362,7 +362,7 @@ impl Lifecycle {
         Ok((job, submitted))
     }
 
-    fn number(&mut self, key: &GangKey) -> JobId {
+    pub(super) fn number(&mut self, key: &GangKey) -> JobId {
         self.known_numbers.remove(key).unwrap_or_else(|| {
             let id = JobId(self.next_job);
             self.next_job += 1;
@@ -555,7 +555,7 @@ fn together(groups: &[(Ask, u32)]) -> Vec<Vec<u32>> {
 
 /// As the engine takes names: those of gangs that were joined and of stages have other characters, and with its namespace a
 /// name may be longer.
-fn name_of(key: &GangKey) -> Result<JobName, String> {
+pub(super) fn name_of(key: &GangKey) -> Result<JobName, String> {
     let part = key.part.as_ref().map_or(String::new(), |part| format!("/{part}"));
     let named = format!("{}/{}{part}", key.namespace, key.name);
     let is_taken = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':');
