@@ -364,6 +364,9 @@ async fn one_user_cannot_take_all_places() {
     assert!(guard.admit(&peer(2), false).is_ok());
     let refused = guard.admit(&peer(1), false).err().unwrap();
     assert_eq!(refused.status, 429);
+    // Users of a cluster have names alone.
+    let of_cluster = Owner { uid: 1, gid: 1, name: "system:serviceaccount:a:b".to_owned() };
+    assert!(guard.admit(&Peer { owner: of_cluster, ..peer(1) }, false).is_ok());
     drop(ann);
     let streams: Vec<_> = std::iter::from_fn(|| guard.admit(&peer(3), true).ok()).collect();
     assert!(streams.len() < 32 && guard.admit(&peer(3), false).is_ok(), "streams leave room for requests");

@@ -112,3 +112,110 @@ fn user_of(user: UserInfo) -> Option<ClusterUser> {
         extra,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use base64_of::token;
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Tokens of an issuer without a signature that anybody could check.
+    mod base64_of {
+        const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+        fn encoded(text: &str) -> String {
+            let mut out = String::new();
+            for chunk in text.as_bytes().chunks(3) {
+                let bits = chunk.iter().fold(0_usize, |all, byte| (all << 8) | usize::from(*byte))
+                    << (8 * (3 - chunk.len()));
+                let letters = (0..=chunk.len()).map(|at| LETTERS[(bits >> (18 - 6 * at)) & 63]);
+                out.extend(letters.map(char::from));
+            }
+            out
+        }
+
+        /// It says that it ends then, in Unix seconds.
+        pub(super) fn token(ends_s: u64) -> String {
+            format!("{}.{}.c2ln", encoded("{\"alg\":\"RS256\"}"), encoded(&format!("{{\"exp\":{ends_s}}}")))
+        }
+    }
+
+    /// An API server that takes `good` alone, and counts what it is asked. `broken` has no answer.
+    fn sign_in(asked: &Arc<AtomicUsize>) -> SignIn {
+        let asked = Arc::clone(asked);
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let asked = Arc::clone(&asked);
+            async move {
+                asked.fetch_add(1, Ordering::Relaxed);
+                let body = request.into_body().collect_bytes().await.unwrap();
+                let review: TokenReview = serde_json::from_slice(&body).unwrap();
+                let mut answer = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
+                    "metadata": {}, "spec": { "token": "" }, "status": { "authenticated": false } });
+                let mut code = 201;
+                match &*review.spec.token {
+                    "good" => {
+                        answer["status"] = json!({ "authenticated": true,
+                            "user": { "username": "ada", "uid": "1", "groups": ["g"], "extra": { "k": ["v"] } } });
+                    }
+                    "nameless" => answer["status"] = json!({ "authenticated": true, "user": {} }),
+                    "broken" => code = 500,
+                    _ => {}
+                }
+                let answer =
+                    http::Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()));
+                Ok::<_, Infallible>(answer.unwrap())
+            }
+        });
+        SignIn::new(Client::new(service, "default"), Metrics::registered().0)
+    }
+
+    #[test]
+    fn answers_are_kept_apart_and_no_answer_is_kept_not_at_all() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let asked = Arc::default();
+            let sign_in = sign_in(&asked);
+            for _ in 0..3 {
+                let user = sign_in.user("good").await.unwrap();
+                assert_eq!(
+                    (&*user.name, &*user.groups, user.extra["k"].len()),
+                    ("ada", &["g".to_owned()][..], 1)
+                );
+            }
+            assert_eq!(asked.load(Ordering::Relaxed), 1);
+            for _ in 0..3 {
+                assert_eq!(sign_in.user("bad").await, Err(NOT_VALID));
+            }
+            assert_eq!(asked.load(Ordering::Relaxed), 2);
+            for _ in 0..3 {
+                assert_eq!(
+                    sign_in.user("broken").await,
+                    Err(NO_ANSWER),
+                    "it is not known whether it is valid"
+                );
+            }
+            assert_eq!(asked.load(Ordering::Relaxed), 5);
+            assert_eq!(sign_in.user("nameless").await, Err(NOT_VALID));
+            let (none, long) = (String::new(), "a".repeat(TOKEN_BYTES_MAX + 1));
+            for text in [none, long] {
+                assert_eq!(sign_in.user(&text).await, Err(NOT_VALID));
+            }
+            assert_eq!(asked.load(Ordering::Relaxed), 6, "of these nobody is asked");
+        });
+    }
+
+    #[test]
+    fn a_token_is_good_for_a_minute_and_not_beyond_its_end() {
+        let now = unix_now().0 / 1_000;
+        assert_eq!(valid_for(&token(now + 3_600)), VALID);
+        assert_eq!(valid_for("opaque"), VALID);
+        assert!(valid_for(&token(now + 10)) <= Duration::from_secs(10));
+        assert!(valid_for(&token(now + 10)) > Duration::from_secs(5));
+        assert_eq!(valid_for(&token(now - 10)), Duration::ZERO);
+    }
+}
