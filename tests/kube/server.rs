@@ -18,7 +18,7 @@ use crate::support::{Cluster, JOBS, PODS, job, pod};
 
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 
-/// What a server answers to somebody.
+/// A user with a token.
 struct Client<'a> {
     url: &'a str,
     token: String,
@@ -310,7 +310,7 @@ fn teams(cluster: &mut Cluster) {
 /// Makes the users and gives them their rights.
 fn users<'a>(cluster: &Cluster, url: &'a str) -> Users<'a> {
     let client = |token: String| Client { url, token };
-    // Node and queue viewers who may list pods nowhere but in their namespace.
+    // Users with rights to nodes and queues, and to the pods of one namespace alone.
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": "looks" },
         "rules": [
@@ -340,7 +340,7 @@ fn users<'a>(cluster: &Cluster, url: &'a str) -> Users<'a> {
     Users { nobody, member, looker, reader }
 }
 
-/// Somebody who tries all documents for what belongs to others.
+/// A user tries all documents for names of other namespaces.
 #[test]
 fn a_user_sees_the_jobs_of_its_namespaces_and_no_name_of_any_other() {
     let mut cluster = Cluster::of(2);

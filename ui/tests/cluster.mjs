@@ -48,7 +48,7 @@ await checks.run('jobs: a row of each, and the page of one by its name', async (
   assert((await heading()) === running, await heading());
   const member = (await api.get(jobPath(running))).gangs[0].members[0];
   await page.waitForSelector(`table a:has-text("${member.node}")`);
-  assert((await page.locator('[data-action]').count()) === 0, 'no actions for who only reads');
+  assert((await page.locator('[data-action]').count()) === 0, 'a viewer has no actions');
 });
 
 await checks.run('job: a pending one says why', async () => {

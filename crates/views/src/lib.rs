@@ -32,5 +32,5 @@ pub use predict::Map;
 pub use queues::{queue, queues};
 pub use told::why as why_sentences;
 
-/// The devices of a node that processes hold of whose jobs nobody knows.
+/// The devices of a node that processes of unknown jobs hold.
 pub type Unknown<'a> = &'a dyn Fn(&NodeName) -> DeviceMask;

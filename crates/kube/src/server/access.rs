@@ -1,7 +1,7 @@
 //! What a user may see: the API server decides, by the rights that the user has with `kubectl`.
 //!
-//! A job is shown to who may read the pods of its namespace; nodes, queues and the health of hardware to who may list these
-//! objects. Answers are kept for seconds, so that rights which are taken away end soon.
+//! A user sees a job if the user may read the pods of its namespace, and nodes, queues and the health of hardware if the user
+//! may list these objects. Answers are kept for seconds, so that rights which are taken away end soon.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -124,7 +124,7 @@ impl Access {
         timeout(PATIENCE, asking).await.unwrap_or(Err(Unknown))
     }
 
-    /// Whose jobs a user sees who asks for one of a namespace: nothing if that is not among them.
+    /// Whose jobs a user sees in the document of one job of a namespace; nothing if the user may not read its pods.
     pub(super) async fn sight_of(&self, user: &ClusterUser, of: &str) -> Result<Option<Sight>, Unknown> {
         let asking = async {
             if self.ask(user, LIST_PODS, "").await? && self.ask(user, GET_PODS, of).await? {

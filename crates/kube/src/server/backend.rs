@@ -113,7 +113,7 @@ impl OfCluster {
         }
     }
 
-    /// What who may list nodes is told.
+    /// Documents for users with the right to list nodes.
     fn of_nodes(&self, user: &ClusterUser, picture: &Picture, verb: Verb) -> Result<Answer, ErrorView> {
         let reader = self.reader(user, picture)?;
         match verb {
@@ -156,8 +156,7 @@ impl OfCluster {
             return Ok(());
         }
         let message = format!("user {} may not {} in the cluster", user.name, right.shown());
-        let hint =
-            "ask who manages the cluster for a ClusterRole with this right; /v1/jobs needs only `list pods`";
+        let hint = "ask an administrator of the cluster for a ClusterRole with this right; /v1/jobs needs only `list pods`";
         Err(ErrorView::new(ErrorCode::Forbidden, message, hint))
     }
 

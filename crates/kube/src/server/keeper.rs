@@ -21,7 +21,7 @@ const PAUSE_TIMES: u32 = 4;
 /// How long nothing is waited for while nothing is to be done.
 const IDLE: Duration = Duration::from_secs(3_600);
 
-/// The newest picture, for those who answer.
+/// The newest picture, for the threads that answer requests.
 #[derive(Default)]
 pub(super) struct Shown {
     newest: Mutex<Option<Arc<Picture>>>,

@@ -37,7 +37,7 @@ pub(super) struct Picture {
 }
 
 impl Picture {
-    /// Derives the engine anew; gangs that were known keep their numbers.
+    /// Derives the engine from the objects; gangs that were known keep their numbers.
     pub(super) fn derive(
         objects: &Objects,
         options: &Options,

@@ -1,7 +1,7 @@
-//! Bearer tokens: the API server reviews them, so that whoever has an identity in the cluster has it here too.
+//! Bearer tokens: the API server reviews them, so a user signs in with the identity that the user has in the cluster.
 //!
-//! What it answers is kept for a while: that a token is valid for a minute at most and never beyond its own end, that it is
-//! not for seconds. Both kinds are kept apart, so that tokens which somebody makes up displace none that is valid.
+//! The server keeps the answer that a token is valid for a minute at most, and never beyond the expiry of the token; the answer
+//! that it is not, for seconds. The two are kept apart, so that invented tokens displace no valid one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -205,7 +205,7 @@ mod tests {
             for text in [none, long] {
                 assert_eq!(sign_in.user(&text).await, Err(NOT_VALID));
             }
-            assert_eq!(asked.load(Ordering::Relaxed), 6, "of these nobody is asked");
+            assert_eq!(asked.load(Ordering::Relaxed), 6, "the API server is not asked");
         });
     }
 

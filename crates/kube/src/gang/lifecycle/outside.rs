@@ -1,4 +1,4 @@
-//! Gangs that wait and are not in the engine, for who shows them: incomplete, suspended, not supported, or refused.
+//! Pending gangs that are not in the engine: incomplete, suspended, not supported, or refused.
 
 use phalanx_model::{JobId, Timestamp};
 
