@@ -12,7 +12,7 @@ use crate::support::groups::{member, pod_group};
 use crate::support::record::Record;
 use crate::support::{Cluster, JOBS, PODS, Times, job};
 
-const TIMES: Times = Times { binding_s: 3, ready_s: 6, vacant_s: 20 };
+const TIMES: Times = Times { binding_s: 3, ready_s: 6, vacant_s: 20, min_run_s: 0 };
 
 /// A way to the API server that refuses the bindings of pods whose name begins so, as long as that is set.
 fn refusing(cluster: &Cluster, pods: &'static str) -> (Front, Arc<AtomicBool>) {

@@ -9,7 +9,7 @@ use crate::support::front::{FAULTS, Front, drawn};
 use crate::support::record::Record;
 use crate::support::{Cluster, JOBS, Times, job};
 
-const TIMES: Times = Times { binding_s: 8, ready_s: 60, vacant_s: 20 };
+const TIMES: Times = Times { binding_s: 8, ready_s: 60, vacant_s: 20, min_run_s: 0 };
 
 /// By then a gang is whole, or taken back: the deadline, and three calls in a row of which each may lose its answer: to look
 /// where a pod is whose binding was not answered, to read the owner, and to tell it that its pods are to go.

@@ -1,6 +1,7 @@
 //! Queues as resources: what is guaranteed is taken back, and their status says how they stand.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use phalanx_kube::crd;
 use phalanx_kube::gang::Options;
@@ -9,7 +10,7 @@ use phalanx_model::{GangRecord, Input, QueueName, Snapshot};
 use phalanx_sim::ahead::ahead;
 use serde_json::json;
 
-use crate::support::{Cluster, DEFINITIONS, JOBS, PODS, assert_disjoint, job, pod};
+use crate::support::{Cluster, DEFINITIONS, JOBS, PODS, Times, assert_disjoint, job, pod};
 
 pub(crate) const QUEUES: &str = "/apis/phalanx.dev/v1alpha1/queues";
 
@@ -109,6 +110,46 @@ fn a_queue_takes_back_what_it_is_guaranteed_and_says_how_it_stands() {
     assert!(named["since"].is_string() && named["reason"] != "", "{named:#}");
     cluster.api().delete(&format!("{JOBS}/{stopped}?propagationPolicy=Background")).unwrap();
     cluster.until("nobody who waits", |cluster| waiting(cluster).is_empty().then_some(()));
+}
+
+/// Without a `SharePolicy` every priority had a `minRun` of 0: a Job was suspended 5 s after its start.
+#[test]
+fn a_borrower_is_not_suspended_before_it_has_run_for_its_min_run() {
+    let mut cluster = Cluster::of(1);
+    define(&cluster);
+    for name in ["team-a", "team-b"] {
+        let queue = json!({
+            "apiVersion": "phalanx.dev/v1alpha1",
+            "kind": "Queue",
+            "metadata": { "name": name },
+            "spec": { "guaranteed": { "gpus": 4 } },
+        });
+        cluster.create(QUEUES, &queue);
+    }
+    let min_run = Duration::from_secs(15);
+    let scheduler = cluster.schedule_within(0, Times { min_run_s: min_run.as_secs(), ..Times::default() });
+    cluster.create(JOBS, &in_queue(job("borrows", 2, 4, &json!({})), "team-b"));
+    cluster.until_runs("borrows", 2);
+    let runs = Instant::now();
+    cluster.create(JOBS, &in_queue(job("reclaims", 1, 4, &json!({})), "team-a"));
+    let is_suspended =
+        |cluster: &Cluster| cluster.api().get(&format!("{JOBS}/borrows")).unwrap()["spec"]["suspend"] == true;
+    let suspended = |cluster: &Cluster| is_suspended(cluster).then(|| runs.elapsed());
+    // The engine counts from when it heard that the last pod runs, at most one second before this test did.
+    let after = cluster.until("a suspended borrower", suspended);
+    assert!(after >= min_run - Duration::from_secs(1), "suspended after {after:?}");
+    cluster.until_runs("reclaims", 1);
+    // What the policy says of the priority holds at once: the pods of both have priority 0.
+    cluster.api().delete(&format!("{JOBS}/reclaims?propagationPolicy=Background")).unwrap();
+    cluster.until_runs("borrows", 2);
+    share(
+        &cluster,
+        &json!({ "classes": [{ "name": "usual", "rank": 0, "minRun": "0s" }], "defaultClass": "usual" }),
+    );
+    cluster.kill(scheduler);
+    cluster.schedule_within(0, Times { min_run_s: 3_600, ..Times::default() });
+    cluster.create(JOBS, &in_queue(job("again", 1, 4, &json!({})), "team-a"));
+    cluster.until_runs("again", 1);
 }
 
 /// Nodes of a queue by a label that a node gets while a gang waits for it.

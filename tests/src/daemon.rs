@@ -146,7 +146,7 @@ fn schedule(
     let time = |at: usize, otherwise: u64| {
         times.get(at).map_or(Ok(Duration::from_secs(otherwise)), |text| seconds(text))
     };
-    let (binding, ready, vacant) = (time(0, 10)?, time(1, 60)?, time(2, 20)?);
+    let (binding, ready, vacant, min_run) = (time(0, 10)?, time(1, 60)?, time(2, 20)?, time(3, 0)?);
     let milliseconds = |time: Duration| u64::try_from(time.as_millis());
     let lease = (!length.is_zero()).then(|| LeaseSettings {
         namespace: namespace.display().to_string(),
@@ -155,11 +155,12 @@ fn schedule(
         length,
         renew: length / 5,
     });
-    let is_labelled = times.get(3).is_some_and(|nodes| nodes.as_os_str() == "labelled");
+    let is_labelled = times.get(4).is_some_and(|nodes| nodes.as_os_str() == "labelled");
     let options = gang::Options {
         nodes: if is_labelled { NodesUsed::Labelled } else { NodesUsed::All },
         ready_ms: milliseconds(ready)?,
         vacant_ms: milliseconds(vacant)?,
+        min_run_ms: milliseconds(min_run)?,
         ..gang::Options::of_queue(QueueName::new("default")?)
     };
     Ok(world::run(&Settings {
@@ -170,7 +171,7 @@ fn schedule(
         lease,
         listen: listen()?,
         otlp_endpoint: None,
-        provisioning_class: times.get(4).map(|class| class.display().to_string()),
+        provisioning_class: times.get(5).map(|class| class.display().to_string()),
     })?)
 }
 

@@ -39,6 +39,8 @@ pub(crate) struct Times {
     pub(crate) binding_s: u64,
     pub(crate) ready_s: u64,
     pub(crate) vacant_s: u64,
+    /// Of a gang, before it may be preempted. 0, unlike the default of the program: most tests are about what follows.
+    pub(crate) min_run_s: u64,
 }
 
 impl Times {
@@ -52,7 +54,7 @@ impl Times {
 
 impl Default for Times {
     fn default() -> Self {
-        Self { binding_s: 10, ready_s: 60, vacant_s: 20 }
+        Self { binding_s: 10, ready_s: 60, vacant_s: 20, min_run_s: 0 }
     }
 }
 
@@ -145,10 +147,10 @@ impl Cluster {
     }
 
     fn schedule_with(&mut self, kubeconfig: &Path, lease_s: u64, times: Times) -> usize {
-        let Times { binding_s, ready_s, vacant_s } = times;
+        let Times { binding_s, ready_s, vacant_s, min_run_s } = times;
         let mut arguments = vec!["scheduler".to_owned(), kubeconfig.display().to_string()];
         arguments.extend([lease_s.to_string(), role::NAMESPACE.to_owned()]);
-        arguments.extend([binding_s, ready_s, vacant_s].map(|seconds| seconds.to_string()));
+        arguments.extend([binding_s, ready_s, vacant_s, min_run_s].map(|seconds| seconds.to_string()));
         arguments.push(if self.takes_labelled_nodes { "labelled" } else { "all" }.to_owned());
         arguments.extend(self.provisioning_class.map(str::to_owned));
         let child = self.spawn(&arguments);

@@ -71,6 +71,9 @@ pub(crate) struct Deciding {
     /// How long the place of a pod that ended is kept for the one that its owner makes in its stead, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub(crate) replacement_deadline: u64,
+    /// Seconds that a gang runs before it may be preempted, if no class of the SharePolicy has its priority as its rank.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    pub(crate) min_run: u64,
 }
 
 /// A scheduler that was started without a flag, for whoever looks at a cluster as it does.

@@ -72,6 +72,7 @@ pub(super) fn options(asked: Deciding) -> Result<Options, Failure> {
         queue,
         ready_ms: asked.ready_deadline.saturating_mul(1_000),
         vacant_ms: asked.replacement_deadline.saturating_mul(1_000),
+        min_run_ms: asked.min_run.saturating_mul(1_000),
         nodes: match asked.nodes {
             Used::All => NodesUsed::All,
             Used::Labelled => NodesUsed::Labelled,

@@ -15,9 +15,15 @@ const CLASSES_MAX: usize = 60;
 pub(crate) struct Classes {
     seen: BTreeSet<Priority>,
     is_told: bool,
+    /// The `minRun` of priorities that no class of the policy has as its rank.
+    min_run_ms: u64,
 }
 
 impl Classes {
+    pub(crate) fn new(min_run_ms: u64) -> Self {
+        Self { min_run_ms, ..Self::default() }
+    }
+
     /// The class of a priority. New ones are told before the jobs that have them.
     ///
     /// # Errors
@@ -47,18 +53,16 @@ impl Classes {
         // Those that are built in are about other numbers than priorities of pods.
         let is_said = |settings: &&Settings| settings.classes != Settings::default().classes;
         let said = settings.filter(is_said).map(|settings| settings.classes.as_slice()).unwrap_or_default();
-        // A class of the policy is about the priority that is its rank.
-        let grace_max_ms = |priority: &Priority| {
-            said.iter().find(|class| class.rank == priority.value).and_then(|class| class.grace_max_ms)
-        };
         let class = |priority: &Priority| {
+            // A class of the policy is about the priority that is its rank.
+            let of_policy = said.iter().find(|class| class.rank == priority.value);
             Some(Class {
                 name: name(*priority)?,
                 rank: priority.value,
-                is_preemptible: true,
-                may_preempt: !priority.is_patient,
-                min_run_ms: 0,
-                grace_max_ms: grace_max_ms(priority),
+                is_preemptible: of_policy.is_none_or(|class| class.is_preemptible),
+                may_preempt: !priority.is_patient && of_policy.is_none_or(|class| class.may_preempt),
+                min_run_ms: of_policy.map_or(self.min_run_ms, |class| class.min_run_ms),
+                grace_max_ms: of_policy.and_then(|class| class.grace_max_ms),
                 access: Access::default(),
             })
         };

@@ -55,8 +55,10 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// New gangs go to these nodes alone, and not while they show signs of being broken.
-    pub(crate) fn new(used: NodesUsed, broken: BrokenSigns, health: Policy) -> Self {
-        Self { nodes: NodeState::new(used, broken, health), ..Self::default() }
+    /// New gangs go to these nodes alone, and not while they show signs of being broken; `min_run_ms` is the default of
+    /// priorities.
+    pub(crate) fn new(used: NodesUsed, broken: BrokenSigns, health: Policy, min_run_ms: u64) -> Self {
+        let (nodes, queues) = (NodeState::new(used, broken, health), Queues::new(min_run_ms));
+        Self { nodes, queues, ..Self::default() }
     }
 }

@@ -28,6 +28,11 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
+    /// `min_run_ms` is that of priorities that no class of the policy has as its rank.
+    pub(crate) fn new(min_run_ms: u64) -> Self {
+        Self { classes: Classes::new(min_run_ms), ..Self::default() }
+    }
+
     pub(crate) fn queue_seen(&mut self, queue: crd::Queue) {
         let Some(name) = queue.metadata.name.clone() else { return };
         // Its status is ours, and changes what is shared as little as its version does.

@@ -93,14 +93,14 @@ pub struct SharePolicySpec {
     pub spares: Option<SparesSpec>,
 }
 
-/// A class of priority. A pod's class is that of its priorityClassName.
+/// A class of priority. It holds for pods whose priority is its rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClassSpec {
     /// Name that jobs say.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Higher goes first, and may preempt lower; no two classes have the same.
+    /// Priority of the pods for which the class holds. Higher goes first, and may preempt lower; no two classes have the same.
     pub rank: i32,
     /// Whether its jobs may be preempted. Those that may not borrow nothing that is guaranteed to others. Default: true.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -62,6 +62,8 @@ pub const SUSPENDED: &str = "phalanx.dev/suspended";
 /// Where nothing else is chosen, see [`Options`].
 const READY_MS: u64 = 900_000;
 const VACANT_MS: u64 = 60_000;
+/// That of a class of a queue file that names none.
+const MIN_RUN_MS: u64 = 600_000;
 
 /// What an operator may choose.
 #[derive(Clone, Debug)]
@@ -74,6 +76,8 @@ pub struct Options {
     pub ready_ms: u64,
     /// How long a rank stays without a pod before its gang counts as broken.
     pub vacant_ms: u64,
+    /// How long a gang runs before it may be preempted, if no class of the `SharePolicy` has its priority.
+    pub min_run_ms: u64,
     /// New gangs go to these; on all others what runs is counted and stays.
     pub nodes: recognise::NodesUsed,
     /// What says of a node that it is broken, and gets no new pods.
@@ -86,10 +90,11 @@ impl Options {
     /// Pods of `phalanx` on all nodes, with this queue for gangs that name none.
     #[must_use]
     pub fn of_queue(queue: QueueName) -> Self {
-        let (ready_ms, vacant_ms) = (READY_MS, VACANT_MS);
+        let (ready_ms, vacant_ms, min_run_ms) = (READY_MS, VACANT_MS, MIN_RUN_MS);
         let (nodes, broken) = (recognise::NodesUsed::All, recognise::BrokenSigns::default());
         let health = Policy::default();
-        Self { scheduler_name: "phalanx".to_owned(), queue, ready_ms, vacant_ms, nodes, broken, health }
+        let scheduler_name = "phalanx".to_owned();
+        Self { scheduler_name, queue, ready_ms, vacant_ms, min_run_ms, nodes, broken, health }
     }
 }
 
@@ -154,7 +159,12 @@ impl Lifecycle {
     #[must_use]
     pub fn new(options: Options) -> Self {
         Self {
-            cluster: Cluster::new(options.nodes, options.broken.clone(), options.health.clone()),
+            cluster: Cluster::new(
+                options.nodes,
+                options.broken.clone(),
+                options.health.clone(),
+                options.min_run_ms,
+            ),
             options,
             constraints: Constraints::default(),
             rechecks: Rechecks::default(),

@@ -68,6 +68,8 @@ pub(crate) struct Known {
     pub(crate) created: Timestamp,
     pub(crate) node: Option<NodeName>,
     pub(crate) state: State,
+    /// When the first of its running containers started.
+    pub(crate) ran_from: Option<Timestamp>,
     /// How long it has from SIGTERM on, in seconds.
     pub(crate) grace_s: i64,
     /// Its condition `Ready` is true.
@@ -282,6 +284,14 @@ pub(crate) fn read_slots(text: &str) -> Option<Vec<Slot>> {
         Some(Slot { rank, node, devices, part: None })
     };
     (0..).zip(text.split(';')).map(slot).collect()
+}
+
+/// When the first of the containers started that run now.
+pub(crate) fn ran_from(pod: &Pod) -> Option<Timestamp> {
+    let containers = pod.status.container_statuses.iter();
+    let started =
+        containers.filter_map(|status| status.state.as_ref()?.running.as_ref()?.started_at.as_ref());
+    started.map(|time| of_time(time.0)).min()
 }
 
 /// The time of creation; the beginning of time where there is none.

@@ -30,7 +30,8 @@ struct Play {
 
 impl Play {
     fn begin(nodes: &[&str]) -> Self {
-        let mut lifecycle = Lifecycle::new(Options::of_queue(QueueName::new("default").unwrap()));
+        let options = Options::of_queue(QueueName::new("default").unwrap());
+        let mut lifecycle = Lifecycle::new(Options { min_run_ms: 0, ..options });
         for name in nodes {
             let node = json!({
                 "metadata": { "name": name },

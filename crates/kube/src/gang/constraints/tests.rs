@@ -49,9 +49,16 @@ impl Play {
     /// Before the first lists are complete. Nodes `a1`, `b1`, `a2` … in zones `a` and `b`, of 8 CPUs each, and by turns in one of
     /// three rooms.
     pub(in crate::gang) fn listing(nodes: usize) -> Self {
+        // Most tests are about what follows a preemption.
+        Self::listing_with(nodes, 0)
+    }
+
+    /// The same with a `minRun` of priorities that no policy names.
+    pub(in crate::gang) fn listing_with(nodes: usize, min_run_ms: u64) -> Self {
         let lifecycle = Lifecycle::new(Options {
             ready_ms: 60_000,
             vacant_ms: 1_000,
+            min_run_ms,
             ..Options::of_queue(QueueName::new("default").unwrap())
         });
         let mut play = Self {
@@ -119,6 +126,10 @@ impl Play {
             "containers": [{ "name": "c", "resources": resources }] });
         let name = format!("fills-{node}");
         self.see(&name, json!({ "metadata": { "namespace": "x", "name": name, "uid": name }, "spec": spec }));
+    }
+
+    pub(in crate::gang) fn event(&mut self, event: Event) {
+        self.lifecycle.observe(self.now, event);
     }
 
     /// An owner or a group.

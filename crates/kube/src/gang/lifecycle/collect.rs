@@ -204,6 +204,7 @@ impl Lifecycle {
             created: pods::created(pod),
             node: pod.spec.node_name.as_deref().and_then(|name| NodeName::new(name).ok()),
             state: State::of(pod),
+            ran_from: pods::ran_from(pod),
             grace_s: pod.spec.termination_grace_period_seconds.unwrap_or(pods::GRACE_S).max(0),
             is_ready: pod.is_ready(),
             is_going: pod.metadata.deletion_timestamp.is_some(),

@@ -226,7 +226,10 @@ pub(in crate::gang) fn record(
     seats: &[Seat],
 ) -> GangRecord {
     let id = gang_of(job.id);
-    let since = job.submitted_at;
+    // Pods that were replaced since then started later than their gang.
+    let pods = seats.iter().filter_map(|seat| gang.pods.get(seat.pod.as_ref()?));
+    let started = pods.filter_map(|pod| pod.known.ran_from).min();
+    let since = started.map_or(job.submitted_at, |started| started.max(job.submitted_at).min(now));
     let phase = match runs(now, run, gang, seats) {
         true => Phase::Running { since },
         false => Phase::Starting { deadline: run.ready_by },
@@ -237,7 +240,7 @@ pub(in crate::gang) fn record(
         first_started_at: Some(since),
         placement: Some(run.placement.clone()),
         members: seats.iter().map(|_| MemberRecord { state: MemberState::Requested }).collect(),
-        ..GangRecord::pending(id, since)
+        ..GangRecord::pending(id, job.submitted_at)
     }
 }
 

@@ -109,9 +109,13 @@ fn stop_note(cause: &StopCause) -> String {
 
 #[cfg(test)]
 mod tests {
+    use phalanx_model::QueueName;
     use serde_json::{Value, json};
 
+    use crate::crd;
+    use crate::gang::Options;
     use crate::gang::constraints::tests::Play;
+    use crate::messages::Event;
 
     /// A pod of a group whose pods nobody makes again.
     fn pod(name: &str, group: &str, cpu: &str) -> Value {
@@ -180,5 +184,96 @@ mod tests {
         }
         next.turn();
         assert!(next.bound.contains_key("next-0") && next.bound.contains_key("next-1"), "{:?}", next.reasons);
+    }
+
+    const MINUTE_MS: u64 = 60_000;
+
+    /// A pod without a group that takes a whole node.
+    fn whole_node(name: &str, priority: i32) -> Value {
+        json!({ "metadata": { "namespace": "x", "name": name, "uid": name },
+            "spec": { "schedulerName": "phalanx", "priority": priority,
+                "containers": [{ "name": "c", "resources": { "requests": { "cpu": "8" } } }] } })
+    }
+
+    /// By default, as the scheduler starts without flags.
+    fn by_default() -> Play {
+        let default = Options::of_queue(QueueName::new("default").unwrap());
+        Play::listing_with(1, default.min_run_ms)
+    }
+
+    fn share(play: &mut Play, spec: Value) {
+        let policy = crd::SharePolicy::new("default", serde_json::from_value(spec).unwrap());
+        play.event(Event::Policy(Some(Box::new(policy))));
+    }
+
+    /// Each priority had a `minRun` of 0: a Job was suspended 5 s after its start.
+    #[test]
+    fn a_gang_runs_for_ten_minutes_before_it_is_preempted_where_no_policy_says_otherwise() {
+        let mut play = by_default();
+        play.see("low", whole_node("low", 0));
+        play.turn();
+        assert!(play.bound.contains_key("low"), "{:?}", play.reasons);
+        play.see("high", whole_node("high", 1_000));
+        play.turn();
+        play.wait(9 * MINUTE_MS);
+        assert_eq!((play.bound.contains_key("high"), play.stops.len()), (false, 0), "{:?}", play.stops);
+        play.wait(2 * MINUTE_MS);
+        assert_eq!((play.bound.contains_key("high"), play.stops.len()), (true, 1), "{:?}", play.reasons);
+    }
+
+    /// Of the class only `graceMax` counted.
+    #[test]
+    fn a_class_of_the_policy_holds_for_pods_whose_priority_is_its_rank() {
+        for (class, is_preempted) in [
+            (json!({ "name": "short", "rank": 5, "minRun": "0s" }), true),
+            (json!({ "name": "default", "rank": 5 }), false),
+            (json!({ "name": "kept", "rank": 5, "minRun": "0s", "preemptible": false }), false),
+            (json!({ "name": "other", "rank": 6, "minRun": "0s" }), false),
+        ] {
+            let mut play = by_default();
+            share(&mut play, json!({ "classes": [class], "defaultClass": class["name"] }));
+            play.see("low", whole_node("low", 5));
+            play.turn();
+            assert!(play.bound.contains_key("low"), "{:?}", play.reasons);
+            play.see("high", whole_node("high", 1_000));
+            play.turn();
+            assert_eq!(play.bound.contains_key("high"), is_preempted, "{class} {:?}", play.stops);
+        }
+        // The class of the pod that waits may forbid it as well.
+        let mut play = by_default();
+        let classes = json!([{ "name": "short", "rank": 5, "minRun": "0s" }, { "name": "patient", "rank": 1_000, "preempts": false }]);
+        share(&mut play, json!({ "classes": classes, "defaultClass": "short" }));
+        play.see("low", whole_node("low", 5));
+        play.turn();
+        play.see("high", whole_node("high", 1_000));
+        play.turn();
+        play.wait(2 * MINUTE_MS);
+        assert_eq!((play.bound.contains_key("high"), play.stops.len()), (false, 0), "{:?}", play.stops);
+    }
+
+    /// A successor counted from the creation of the pods: one that had waited for an hour had no `minRun` left.
+    #[test]
+    fn after_a_restart_the_time_that_a_gang_runs_counts_from_the_start_of_its_containers() {
+        let mut before = by_default();
+        let created = "2027-01-15T07:00:00Z";
+        let mut low = whole_node("low", 0);
+        low["metadata"]["creationTimestamp"] = json!(created);
+        before.see("low", low);
+        before.turn();
+        let mut low = before.pods["low"].clone();
+        let started = "2027-01-15T07:59:00Z";
+        low["status"]["containerStatuses"] = json!([{ "name": "c", "image": "i", "imageID": "i", "ready": true,
+            "restartCount": 0, "state": { "running": { "startedAt": started } } }]);
+        // It is 08:00 now.
+        let mut next = by_default();
+        next.bound.insert("low".to_owned(), "a1".to_owned());
+        next.see("low", low);
+        next.turn();
+        next.see("high", whole_node("high", 1_000));
+        next.turn();
+        next.wait(8 * MINUTE_MS);
+        assert_eq!((next.bound.contains_key("high"), next.stops.len()), (false, 0), "{:?}", next.stops);
+        next.wait(2 * MINUTE_MS);
+        assert!(next.bound.contains_key("high"), "{:?}", next.reasons);
     }
 }

@@ -331,6 +331,7 @@ fn lifecycle() -> Lifecycle {
     Lifecycle::new(Options {
         ready_ms: 60_000,
         vacant_ms: 20_000,
+        min_run_ms: 0,
         ..Options::of_queue(QueueName::new("default").unwrap())
     })
 }
