@@ -231,6 +231,24 @@ fn preempted() {
     same("why-preempted", &why::page(&page(), &views::why_preempted(), &names(), &fleet()));
 }
 
+/// A job that has to be inside one rack, and waits there for the nearest placement, had two lines named `topology`.
+#[test]
+fn no_two_lines_of_a_job_have_one_name() {
+    let mut job = views::running();
+    let topology = &mut job.job.as_mut().unwrap().gangs[0].topology;
+    topology.required = Some(phalanx_model::LevelName::new("rack").unwrap());
+    topology.price_milli = Some(1_000);
+    let shown = anstream::adapter::strip_str(&jobs::one(&page(), &job, &fleet())).to_string();
+    let lines = [
+        "topology     all inside one rack",
+        "prefers      the nearest placement, as long as that is worth a wait",
+    ];
+    for line in lines {
+        assert_eq!(shown.matches(line).count(), 1, "{shown}");
+    }
+    assert_eq!(shown.matches("\n  topology ").count(), 1, "{shown}");
+}
+
 fn small_job() -> Job {
     let job = views::job();
     let needs = Needs { devices: 1, ..Needs::default() };

@@ -389,7 +389,7 @@ fn asked_text(text: &mut String, page: &Page, job: &Job, gang: &Gang) {
         field(text, page, "topology", &format!("all inside one {level}"));
     }
     if let Some(near) = asked::nearness(gang) {
-        field(text, page, "topology", &near);
+        field(text, page, "prefers", &near);
     }
     if !gang.topology.segments.is_empty() {
         field(text, page, "segments", &asked::segments(gang));
