@@ -28,6 +28,6 @@ pub use image::{IMAGE, Image, OPEN_MPI, OPEN_MPI_SETTINGS, RELEASE};
 pub use kubernetes::KubernetesVersion;
 pub use node::{Node, missing_for_nodes, missing_for_open_mpi};
 pub use plane::{ControlPlane, Options, User};
-pub use program::{Program, Source};
+pub use program::{Kubectl, Program, Source};
 pub use render::{Renderer, chart, kustomization};
 pub use wait::until;

@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use nix::sys::signal::{SigSet, Signal};
 use phalanx_controlplane::{
-    ControlPlane, Error, Fleet, Image, KubernetesVersion, Options, Program, RELEASE, Renderer, binary,
+    ControlPlane, Error, Fleet, Image, Kubectl, KubernetesVersion, Options, Program, RELEASE, Renderer,
+    binary,
 };
 
 /// A real Kubernetes control plane on this machine, with fake GPU nodes; and the image of Phalanx for any other.
@@ -127,6 +128,7 @@ fn build() -> Result<(), Error> {
     for renderer in [Renderer::Helm, Renderer::Kustomize] {
         println!("{}", binary(renderer)?.display());
     }
+    println!("{}", binary(Kubectl)?.display());
     Ok(())
 }
 

@@ -35,6 +35,19 @@ pub(crate) fn go_folder(group: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("go").join(group)
 }
 
+/// What people type their commands for a cluster with. It is no part of a control plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kubectl;
+
+impl From<Kubectl> for Source {
+    fn from(Kubectl: Kubectl) -> Self {
+        // Of the newest version: it speaks with the one before as well.
+        let api_server = Program::ApiServer.source(KubernetesVersion::V1_37);
+        let package = format!("{}/cmd/kubectl", api_server.module);
+        Self { name: "kubectl", package, folder: go_folder("kubectl"), ..api_server }
+    }
+}
+
 /// One program of the control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Program {
@@ -176,7 +189,7 @@ mod tests {
             .into_iter()
             .flat_map(|version| Program::ALL.map(|program| program.source(version)));
         let renderers = [Renderer::Helm, Renderer::Kustomize].map(Source::from);
-        for source in programs.chain(renderers) {
+        for source in programs.chain(renderers).chain([Kubectl.into()]) {
             let file = source.folder.join("go.mod");
             let text = std::fs::read_to_string(&file).unwrap();
             let line = format!("{} {}", source.module, source.version);

@@ -165,9 +165,14 @@ pub enum Call {
     /// Says why a gang waits, on all of its pods.
     Explain {
         pods: Vec<PodRef>,
+        gang: WaitingGang,
         /// Of the condition: `Unschedulable` where more nodes would help.
         reason: &'static str,
         message: Arc<str>,
+    },
+    /// A pod that waited is gone: nothing is said of it any more.
+    Forget {
+        pod: PodRef,
     },
     QueueStatus {
         name: String,
@@ -201,6 +206,15 @@ pub enum Call {
     Tell(Box<GangEvent>),
 }
 
+/// The gang that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitingGang {
+    /// As text names it; no other gang is called so.
+    pub name: Arc<str>,
+    /// The object of a gang of several pods.
+    pub about: Option<ObjectRef>,
+}
+
 /// What a pod needs before it is bound. If one fails the pod is not bound, and its gang is taken back.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
@@ -226,6 +240,8 @@ pub struct Reservation {
 pub const STARTING: &str = "Starting";
 pub const EVICTED: &str = "Evicted";
 pub const STOPPING: &str = "Stopping";
+/// Of a pod that waits, as kube-scheduler calls it.
+pub const FAILED_SCHEDULING: &str = "FailedScheduling";
 /// Of one without pods, whose conditions would say it.
 pub const WAITING: &str = "Waiting";
 
@@ -245,6 +261,20 @@ pub struct PodRef {
     pub namespace: Arc<str>,
     pub name: Arc<str>,
     pub uid: Arc<str>,
+}
+
+impl PodRef {
+    /// As events name it.
+    pub(crate) fn object(&self) -> ObjectRef {
+        ObjectRef {
+            api_version: "v1".to_owned(),
+            kind: "Pod".to_owned(),
+            namespace: self.namespace.to_string(),
+            name: self.name.to_string(),
+            uid: Some(self.uid.to_string()),
+            any_version: false,
+        }
+    }
 }
 
 impl fmt::Display for PodRef {

@@ -4,6 +4,7 @@ pub(crate) mod audit;
 pub(crate) mod front;
 pub(crate) mod groups;
 pub(crate) mod kinds;
+pub(crate) mod kubectl;
 pub(crate) mod record;
 pub(crate) mod role;
 pub(crate) mod trap;

@@ -1,7 +1,8 @@
 //! Why pods wait, written onto them: for people, and for autoscalers, which look at this condition.
 //!
 //! Reasons are written late and slowly. A pod that starts soon needs none, and ten thousand that wait must not keep the
-//! API server from binding. The same holds for events: one for a gang and a change.
+//! API server from binding. The same holds for events: one for a gang and a change, and [`failed`] says on which pods of a
+//! gang that waits.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,12 +13,14 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use self::failed::Failed;
 use self::waiting::Waiting;
 use super::call::{path_of, repeat};
 use super::groups::{self, GroupStand};
-use crate::messages::{ConditionOf, GangEvent, PodRef};
+use crate::messages::{ConditionOf, GangEvent, PodRef, WaitingGang};
 use crate::recognise::ObjectRef;
 
+mod failed;
 mod waiting;
 
 /// How long a pod waits before it is told why.
@@ -45,6 +48,7 @@ struct Notes {
     waiting: Waiting,
     written: HashMap<PodRef, Stand>,
     events: VecDeque<GangEvent>,
+    failed: Failed,
     groups: HashMap<About, (GroupStand, Instant)>,
     /// With the time since when each of these conditions has been true or false.
     told: HashMap<About, (GroupStand, jiff::Timestamp)>,
@@ -68,7 +72,8 @@ struct Turn {
 }
 
 impl Notes {
-    fn explain(&mut self, now: Instant, pods: Vec<PodRef>, stand: &Stand) {
+    fn explain(&mut self, now: Instant, pods: Vec<PodRef>, gang: WaitingGang, stand: &Stand) {
+        self.failed.choose(&pods, gang);
         let is_news = |pod: &PodRef| self.waiting.get(pod).or_else(|| self.written.get(pod)) != Some(stand);
         let pods: Vec<PodRef> = pods.into_iter().filter(is_news).collect();
         self.waiting.insert(now, pods, stand);
@@ -81,6 +86,9 @@ impl Notes {
             self.written.clear();
         }
         self.written.extend(due.iter().cloned());
+        for (pod, stand) in &due {
+            self.failed.tell(now, pod, stand);
+        }
         due
     }
 
@@ -135,9 +143,9 @@ impl Explainer {
         Self { notes }
     }
 
-    pub(super) fn explain(&self, pods: Vec<PodRef>, stand: &Stand) {
+    pub(super) fn explain(&self, pods: Vec<PodRef>, gang: WaitingGang, stand: &Stand) {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        notes.explain(Instant::now(), pods, stand);
+        notes.explain(Instant::now(), pods, gang, stand);
     }
 
     /// How a group stands. What is good is said at once, why something waits as late as it is to pods.
@@ -175,6 +183,7 @@ impl Explainer {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         notes.waiting.remove(pod);
         notes.written.remove(pod);
+        notes.failed.forget(pod);
     }
 }
 
@@ -188,7 +197,10 @@ async fn write(client: Client, bindings: Arc<Semaphore>, notes: Arc<Mutex<Notes>
             let pods = notes.due(now);
             let groups = notes.due_groups(now, batch);
             let count = notes.events.len().min(batch);
-            Turn { pods, events: notes.events.drain(..count).collect(), groups }
+            let mut events: Vec<GangEvent> = notes.events.drain(..count).collect();
+            // What happened to gangs goes before what others still wait for.
+            events.extend(notes.failed.due(now, batch - count));
+            Turn { pods, events, groups }
         };
         for (about, stand, since) in groups {
             if let Err(error) = groups::write(&client, &about, &stand, since).await
@@ -256,6 +268,10 @@ mod tests {
         (0..pods).map(pod).collect()
     }
 
+    fn told(name: &str) -> WaitingGang {
+        WaitingGang { name: name.into(), about: None }
+    }
+
     fn stand(message: &str) -> Stand {
         Stand { reason: "Unschedulable", message: message.into() }
     }
@@ -273,7 +289,7 @@ mod tests {
     fn all_pods_of_a_gang_are_told_in_one_turn_and_each_gang_once() {
         let (mut notes, begun) = (Notes::default(), Instant::now());
         for name in ["a", "b", "c"] {
-            notes.explain(begun, gang(name, 15), &stand("full"));
+            notes.explain(begun, gang(name, 15), told(name), &stand("full"));
         }
         assert_eq!(notes.due(begun), []);
         let later = begun + PATIENCE;
@@ -281,7 +297,7 @@ mod tests {
         assert_eq!(first.len(), 30);
         assert!(names(&first).iter().all(|name| !name.starts_with('c')), "{first:?}");
         assert_eq!(notes.due(later).len(), 15);
-        notes.explain(later, gang("a", 15), &stand("full"));
+        notes.explain(later, gang("a", 15), told("a"), &stand("full"));
         assert_eq!(notes.due(later + PATIENCE), [], "they were told that");
         assert!(notes.waiting.is_empty());
     }
@@ -289,13 +305,13 @@ mod tests {
     #[test]
     fn a_reason_that_changes_meanwhile_is_told_as_it_is_then_at_the_time_of_the_first() {
         let (mut notes, begun) = (Notes::default(), Instant::now());
-        notes.explain(begun, gang("a", 2), &stand("one"));
-        notes.explain(begun + PATIENCE / 2, gang("a", 2), &stand("two"));
+        notes.explain(begun, gang("a", 2), told("a"), &stand("one"));
+        notes.explain(begun + PATIENCE / 2, gang("a", 2), told("a"), &stand("two"));
         let due = notes.due(begun + PATIENCE);
         assert_eq!(due.iter().map(|(_, stand)| &*stand.message).collect::<Vec<_>>(), ["two", "two"]);
         // Back to what it was before it is told otherwise.
-        notes.explain(begun + PATIENCE, gang("a", 2), &stand("three"));
-        notes.explain(begun + PATIENCE, gang("a", 2), &stand("two"));
+        notes.explain(begun + PATIENCE, gang("a", 2), told("a"), &stand("three"));
+        notes.explain(begun + PATIENCE, gang("a", 2), told("a"), &stand("two"));
         let due = notes.due(begun + 3 * PATIENCE);
         assert!(due.iter().all(|(_, stand)| &*stand.message == "two"), "{due:?}");
     }

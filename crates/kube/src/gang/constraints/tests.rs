@@ -216,7 +216,7 @@ impl Play {
                         Step::Claim(_) => panic!("{step:?}"),
                     }));
                 }
-                Call::Explain { pods, message, reason } => {
+                Call::Explain { pods, message, reason, .. } => {
                     self.words.extend(pods.iter().map(|pod| (pod.name.to_string(), reason)));
                     self.reasons.extend(pods.iter().map(|pod| (pod.name.to_string(), message.to_string())))
                 }

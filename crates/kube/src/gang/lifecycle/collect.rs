@@ -19,6 +19,7 @@ use crate::gang::pods;
 use crate::gang::pods::{Known, Note, State};
 use crate::gang::report::soft_constraints::SoftConstraint;
 use crate::gang::state::{Gang, Pod};
+use crate::messages::Call;
 use crate::recognise::{self as recognise, GangKey, Membership, Source};
 
 /// Where a pod belongs.
@@ -160,6 +161,7 @@ impl Lifecycle {
                 let key = self.ours(&path, name, uid).map(|(key, _)| key.clone());
                 if let Some(key) = key {
                     self.pods.remove(&*path);
+                    self.tell_no_more(&key, name);
                     self.forget_pod(now, &key, name);
                 }
             }
@@ -171,6 +173,15 @@ impl Lifecycle {
                 }
             }
             None => {}
+        }
+    }
+
+    /// A pod is gone. If it waited, its condition and its events are written no more.
+    fn tell_no_more(&mut self, key: &GangKey, name: &str) {
+        let Some(gang) = self.gangs.get(key) else { return };
+        let waits = gang.pods.get_key_value(name).filter(|(_, pod)| pod.known.node.is_none());
+        if let Some(pod) = waits.and_then(|(name, _)| gang.pod_ref(name)) {
+            self.calls.push(Call::Forget { pod });
         }
     }
 

@@ -7,7 +7,7 @@ use phalanx_model::Timestamp;
 
 use crate::api::Pod;
 use crate::gang::Lifecycle;
-use crate::messages::{Call, PodRef, WaitsFor};
+use crate::messages::{Call, PodRef, WaitingGang, WaitsFor};
 use crate::recognise::{GangKey, KINDS};
 
 /// How long an object may come after its pods before they say that they wait for it.
@@ -107,7 +107,9 @@ impl Lifecycle {
                     "waits for {object}, which does not exist: create it, or correct its name on the pod"
                 ),
             };
-            self.calls.push(Call::Explain { pods, reason: WaitsFor::PODS.reason(), message: message.into() });
+            let (reason, message) = (WaitsFor::PODS.reason(), message.into());
+            let gang = WaitingGang { name: object.to_string().into(), about: None };
+            self.calls.push(Call::Explain { pods, gang, reason, message });
         }
     }
 }

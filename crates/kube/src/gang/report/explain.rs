@@ -33,17 +33,7 @@ impl Lifecycle {
     /// The object of a gang, or its first pod.
     pub(in crate::gang) fn about(&self, gang: &Gang) -> Option<ObjectRef> {
         let object = self.said(&gang.key).and_then(|spec| spec.object.clone());
-        let of_pod = || {
-            let pod = gang.pod_ref(gang.pods.keys().next()?)?;
-            Some(ObjectRef {
-                api_version: "v1".to_owned(),
-                kind: "Pod".to_owned(),
-                namespace: pod.namespace.to_string(),
-                name: pod.name.to_string(),
-                uid: Some(pod.uid.to_string()),
-                any_version: false,
-            })
-        };
+        let of_pod = || Some(gang.pod_ref(gang.pods.keys().next()?)?.object());
         object.or_else(of_pod)
     }
 

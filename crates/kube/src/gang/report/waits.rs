@@ -10,8 +10,7 @@ use phalanx_model::{JobId, QueueName};
 
 use crate::crd::WaitingStatus;
 use crate::gang::Lifecycle;
-use crate::messages::Call;
-use crate::messages::WaitsFor;
+use crate::messages::{Call, WaitingGang, WaitsFor};
 use crate::recognise::GangKey;
 
 /// Why a gang waits.
@@ -41,7 +40,9 @@ impl Lifecycle {
         let Some(gang) = self.gangs.get(key) else { return };
         let pods: Vec<_> = pods.iter().filter_map(|name| gang.pod_ref(name)).collect();
         if !pods.is_empty() {
-            self.calls.push(Call::Explain { pods, reason: waits_for.reason(), message });
+            let about = self.said(key).and_then(|spec| spec.object.clone());
+            let gang = WaitingGang { name: key.to_string().into(), about };
+            self.calls.push(Call::Explain { pods, gang, reason: waits_for.reason(), message });
         }
     }
 

@@ -173,9 +173,10 @@ impl Lanes {
             Call::Release { claim, pod, is_deleted } => self.stop.release(claim, pod, is_deleted),
             Call::Resume { suspend } => self.stop.resume(suspend),
             Call::TakeSign { owner, version } => self.stop.take_sign(owner, version),
-            Call::Explain { pods, reason, message } => {
-                self.report.explainer.explain(pods, &Stand { reason, message });
+            Call::Explain { pods, gang, reason, message } => {
+                self.report.explainer.explain(pods, gang, &Stand { reason, message });
             }
+            Call::Forget { pod } => self.report.explainer.forget(&pod),
             Call::QueueStatus { name, status } => self.report.status("queues", name, json!(*status)),
             Call::FabricStatus { status } => {
                 self.report.status("fabrics", crd::SINGLETON.to_owned(), json!(*status));
