@@ -33,6 +33,8 @@ mod leases;
 mod manifests;
 mod nodes;
 mod operators;
+#[path = "../page/mod.rs"]
+mod page;
 mod promises;
 mod queues;
 mod real_nodes;
@@ -47,6 +49,7 @@ mod story;
 mod submit;
 mod support;
 mod traces;
+mod tutorial;
 mod upgrades;
 mod volcano;
 mod volumes;

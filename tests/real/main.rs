@@ -29,6 +29,8 @@ mod mpi;
 mod nodes;
 mod notices;
 mod oidc;
+#[path = "../page/mod.rs"]
+mod page;
 mod ports;
 mod preflight;
 mod progress;

@@ -177,7 +177,8 @@ impl JobView {
                 .cloned()
                 .unwrap_or_default(),
             created_at: stamp(object.metadata.creation_timestamp.as_ref()),
-            started_at: time("startTime").map(|time| stamp(Some(&time))),
+            // The controller of Jobs starts the time when it creates the pods, and these may wait.
+            started_at: time("startTime").filter(|_| state != "pending").map(|time| stamp(Some(&time))),
             finished_at: time("completionTime").map(|time| stamp(Some(&time))),
             size: templates.iter().map(|(_, count, _)| count).sum(),
             gpus: templates.iter().map(|(_, count, template)| count * gpus(&template["spec"])).sum(),
