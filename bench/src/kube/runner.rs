@@ -47,7 +47,8 @@ impl Runner {
             }
             Self::Phalanx => {
                 let mut command = Command::new(phalanx);
-                command.args(["scheduler", "--kubeconfig"]).arg(kubeconfig);
+                // The others preempt at once, too.
+                command.args(["scheduler", "--min-run", "0", "--kubeconfig"]).arg(kubeconfig);
                 command
             }
             Self::KubeScheduler => {

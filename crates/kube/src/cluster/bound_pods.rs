@@ -2,7 +2,7 @@
 //!
 //! Of most pods that is their labels, packed. Those with claims or rules of their own are kept with these.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -23,7 +23,8 @@ pub(crate) enum Face {
 /// Pods by `namespace/name`.
 #[derive(Default)]
 pub(crate) struct BoundPods {
-    pods: BTreeMap<Box<str>, (NodeName, Face)>,
+    pods: BTreeMap<Arc<str>, (NodeName, Face)>,
+    by_node: BTreeMap<NodeName, BTreeSet<Arc<str>>>,
     /// Those with claims, by node.
     with_claims: BTreeMap<NodeName, BTreeMap<Box<str>, Arc<Pod>>>,
 }
@@ -105,10 +106,14 @@ impl BoundPods {
         if let Some(pod) = face.particular().filter(|_| face.has_claims()) {
             self.with_claims.entry(node.clone()).or_default().insert(path.into(), Arc::clone(pod));
         }
-        self.pods.insert(path.into(), (node, face));
+        self.remove_from_node(path);
+        let path: Arc<str> = path.into();
+        self.by_node.entry(node.clone()).or_default().insert(Arc::clone(&path));
+        self.pods.insert(path, (node, face));
     }
 
     pub(crate) fn remove(&mut self, path: &str) -> Option<(NodeName, Face)> {
+        self.remove_from_node(path);
         let (node, face) = self.pods.remove(path)?;
         if let Some(here) = self.with_claims.get_mut(&node) {
             here.remove(path);
@@ -119,9 +124,28 @@ impl BoundPods {
         Some((node, face))
     }
 
+    fn remove_from_node(&mut self, path: &str) {
+        let Some((node, _)) = self.pods.get(path) else { return };
+        let Some(here) = self.by_node.get_mut(node) else { return };
+        here.remove(path);
+        if here.is_empty() {
+            self.by_node.remove(node);
+        }
+    }
+
+    /// The pods of a node.
+    pub(crate) fn on(&self, node: &NodeName) -> impl Iterator<Item = Arc<Pod>> {
+        let paths = self.by_node.get(node).into_iter().flatten();
+        paths.filter_map(|path| Some(named(path, &self.pods.get(path)?.1)))
+    }
+
     /// Every pod with its node.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&NodeName, Arc<Pod>)> {
         self.pods.iter().map(|(path, (node, face))| (node, named(path, face)))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.pods.len()
     }
 
     /// Pods of a node with claims.

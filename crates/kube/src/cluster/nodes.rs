@@ -5,6 +5,7 @@
 
 pub(crate) mod divided;
 mod facts;
+pub(crate) mod moved;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,6 +18,7 @@ use phalanx_model::{
 };
 
 use self::divided::Divided;
+use self::moved::MovedNodes;
 use super::distrust::DistrustedNodes;
 use super::fabric::FabricState;
 use super::hardware;
@@ -96,9 +98,8 @@ pub(crate) struct NodeState {
     lost: BTreeSet<NodeName>,
     /// Nodes whose kubelets turn pods away.
     distrust: DistrustedNodes,
-    /// Nodes came, went, or are other ones by their labels, taints or conditions that close them.
-    have_moved: bool,
-    /// The same since the last time that the engine was told.
+    moved: MovedNodes,
+    /// Nodes came, went, or are other ones since the last time that the engine was told.
     are_others: bool,
     /// Grows whenever that happens, or a node offers something else.
     offers_version: u64,
@@ -169,7 +170,9 @@ impl NodeState {
                 || known.node.spec != node.spec
                 || known.node.closed_by() != node.closed_by()
         });
-        self.have_moved |= is_other;
+        if is_other {
+            self.note_moved(&name);
+        }
         self.are_others |= is_other;
         let offers_otherwise =
             |known: &Entry| is_other || known.node.status.allocatable != node.status.allocatable;
@@ -197,7 +200,7 @@ impl NodeState {
         self.distrust.forget(name);
         self.health.forget_told(name);
         self.see_divided(name, None);
-        self.have_moved = true;
+        self.note_moved(name);
         self.offers_version += 1;
         self.lost.insert(name.clone());
         let was_told = self.nodes.remove(name).is_some_and(|entry| entry.told.is_some());
@@ -344,11 +347,6 @@ impl NodeState {
     pub(crate) fn keeps(&mut self, condition: &Condition) -> bool {
         self.sets.forget(condition);
         self.sets.is_wanted(condition)
-    }
-
-    /// Whether conditions have to be judged again because nodes are other ones.
-    pub(crate) fn take_moved(&mut self) -> bool {
-        std::mem::take(&mut self.have_moved)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&NodeName, &api::Node)> {

@@ -50,11 +50,16 @@ impl Queues {
         self.policy = policy;
     }
 
-    pub(crate) fn namespace(&mut self, name: String, labels: Option<BTreeMap<String, String>>) {
+    /// Whether its labels are other ones.
+    pub(crate) fn namespace(&mut self, name: String, labels: Option<BTreeMap<String, String>>) -> bool {
+        if self.namespaces.get(&name) == labels.as_ref() {
+            return false;
+        }
         match labels {
             Some(labels) => drop(self.namespaces.insert(name, labels)),
             None => drop(self.namespaces.remove(&name)),
         }
+        true
     }
 
     pub(crate) const fn namespaces(&self) -> &Namespaces {

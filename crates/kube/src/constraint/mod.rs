@@ -89,7 +89,7 @@ impl Constraints {
 
     fn count_pod(&mut self, cluster: &Cluster, path: &str, (node, face): (&NodeName, &Face), is_there: bool) {
         if self.affinity.minds(face) {
-            self.affinity.count(&named(path, face), cluster.nodes.get(node), is_there);
+            self.affinity.count(&named(path, face), cluster.nodes.as_counted(node), is_there);
         }
         if let Some(pod) = claimant(face) {
             self.volumes.occupy(pod, is_there);
@@ -98,15 +98,16 @@ impl Constraints {
 
     /// Counts again what depends on nodes and namespaces that changed.
     pub(crate) fn refresh(&mut self, cluster: &mut Cluster) {
-        let have_moved = cluster.nodes.take_moved();
+        let moved = cluster.nodes.take_moved();
         let has_namespaces = std::mem::take(&mut self.has_namespaces);
-        if have_moved {
-            self.volumes.nodes_have_moved();
-        }
-        if have_moved || has_namespaces {
+        if !moved.is_empty() {
             self.changes += 1;
-            let namespaces = has_namespaces.then(|| cluster.queues.namespaces());
-            self.affinity.recount(namespaces, &cluster.nodes, &cluster.bound_pods);
+            self.volumes.nodes_have_moved();
+            self.affinity.move_nodes(&moved, &cluster.nodes, &cluster.bound_pods);
+        }
+        if has_namespaces {
+            self.changes += 1;
+            self.affinity.relabel(cluster.queues.namespaces(), &cluster.nodes, &cluster.bound_pods);
         }
     }
 

@@ -16,6 +16,7 @@ use crate::api::{Node, Pod, PodSpec};
 use crate::cluster::bound_pods::{BoundPods, Face};
 use crate::cluster::node_sets::{Condition, More};
 use crate::cluster::nodes::NodeState;
+use crate::cluster::nodes::moved::MovedNodes;
 use crate::filter::{Namespaces, PodRules, PodTerm, Refusal, Surroundings};
 
 /// See the module.
@@ -29,6 +30,8 @@ pub(crate) struct PodAffinity {
     resources: BTreeMap<PodTerm, ResourceName>,
     namespaces: Arc<Namespaces>,
     next: u64,
+    /// How often a pod was counted again because its node or namespaces changed, for tests of what that costs.
+    recounted: usize,
 }
 
 struct Asked {
@@ -73,16 +76,37 @@ impl PodAffinity {
         }
     }
 
-    /// Nodes or the labels of namespaces are other ones: everything is counted anew.
-    pub(crate) fn recount(&mut self, namespaces: Option<&Namespaces>, nodes: &NodeState, crowd: &BoundPods) {
-        if let Some(namespaces) = namespaces {
-            self.namespaces = Arc::new(namespaces.clone());
+    /// These nodes came, went or changed: their pods are counted again, and no others.
+    pub(crate) fn move_nodes(&mut self, moved: &MovedNodes, nodes: &NodeState, crowd: &BoundPods) {
+        if self.asked.is_empty() {
+            return;
         }
+        for (name, before) in moved {
+            let (before, after) = (before.as_deref(), nodes.get(name));
+            let mut here: Option<Vec<Arc<Pod>>> = None;
+            for asked in self.asked.values_mut().filter(|asked| asked.around.is_moved(before, after)) {
+                let here = here.get_or_insert_with(|| crowd.on(name).collect());
+                asked.around.move_node(before, after, here);
+                asked.is_stale = true;
+                self.recounted += here.len();
+            }
+        }
+    }
+
+    /// Labels of namespaces are other ones: what asks for such labels is counted anew.
+    pub(crate) fn relabel(&mut self, namespaces: &Namespaces, nodes: &NodeState, crowd: &BoundPods) {
+        self.namespaces = Arc::new(namespaces.clone());
+        let do_others = self.apart.keys().any(PodTerm::asks_of_namespaces);
         for asked in self.asked.values_mut() {
+            if !do_others && !asked.around.rules().ask_of_namespaces() {
+                asked.around.relabel(Arc::clone(&self.namespaces));
+                continue;
+            }
             let pod = asked.around.pod();
             if let Some(around) = surroundings(pod, &self.namespaces, nodes, crowd) {
                 asked.around = around;
                 asked.is_stale = true;
+                self.recounted += crowd.len();
             }
         }
     }
@@ -260,17 +284,17 @@ fn admitted(around: &Surroundings, is_divided: bool, nodes: &NodeState) -> BTree
     nodes.iter().filter(|(_, node)| admits(node).is_ok()).map(|(name, _)| name.clone()).collect()
 }
 
-/// The counts around a pod. Nothing where a selector cannot be read.
+/// The counts around a pod, by nodes as all counts have them. Nothing where a selector cannot be read.
 fn surroundings(
     pod: &Arc<Pod>,
     namespaces: &Arc<Namespaces>,
     nodes: &NodeState,
     crowd: &BoundPods,
 ) -> Option<Surroundings> {
-    let all = nodes.iter().map(|(_, node)| node);
+    let all = nodes.all_as_counted();
     let mut around = Surroundings::of(Arc::clone(pod), Arc::clone(namespaces), all).ok()?;
     for (name, other) in crowd.iter() {
-        if let Some(node) = nodes.get(name) {
+        if let Some(node) = nodes.as_counted(name) {
             around.add(&other, node);
         }
     }
@@ -299,3 +323,6 @@ fn shape(pod: &Pod, keys: &BTreeSet<&str>) -> (String, Pod) {
         format!("{} {labels:?} {affinity:?} {spread:?} {node_selector:?} {tolerations:?}", pod.namespace());
     (text, alike)
 }
+
+#[cfg(test)]
+mod tests;

@@ -69,8 +69,16 @@ pub struct Surroundings {
     apart: Counts,
     /// Terms of the anti-affinity of other pods that this pod meets.
     unwelcome: Counts,
-    /// For each rule of spread, the pods in each domain that counts, also where there is none.
-    spread: Vec<BTreeMap<String, i64>>,
+    /// For each rule of spread, each domain that counts, also where no pod is.
+    spread: Vec<BTreeMap<String, Domain>>,
+}
+
+/// A domain of a rule of spread.
+#[derive(Clone, Copy, Debug, Default)]
+struct Domain {
+    pods: i64,
+    /// Without a node it does not count.
+    nodes: u32,
 }
 
 /// By key and value of the label that makes the domain.
@@ -134,6 +142,12 @@ impl PodRules {
         self.with.iter().map(|term| &*term.key).filter(|key| *key != HOSTNAME)
     }
 
+    /// Whether a rule selects namespaces by their labels.
+    #[must_use]
+    pub fn ask_of_namespaces(&self) -> bool {
+        self.with.iter().chain(&self.apart).any(PodTerm::asks_of_namespaces)
+    }
+
     /// Labels of pods that its selectors look at.
     pub fn label_keys(&self) -> impl Iterator<Item = &str> {
         let terms = self.with.iter().chain(&self.apart).map(|term| &term.pods);
@@ -175,6 +189,39 @@ impl Surroundings {
     #[must_use]
     pub const fn pod(&self) -> &Arc<Pod> {
         &self.pod
+    }
+
+    /// Whether a node that came, went or changed matters here.
+    #[must_use]
+    pub fn is_moved(&self, before: Option<&Node>, after: Option<&Node>) -> bool {
+        match (before, after) {
+            (Some(before), Some(after)) => {
+                before.metadata.labels != after.metadata.labels
+                    || self.rules.counting(before) != self.rules.counting(after)
+            }
+            (before, after) => before.is_some() || after.is_some(),
+        }
+    }
+
+    /// A node came, went or changed. `pods`: all that hold something there.
+    pub fn move_node(&mut self, before: Option<&Node>, after: Option<&Node>, pods: &[Arc<Pod>]) {
+        if let Some(before) = before {
+            for pod in pods {
+                self.remove(pod, before);
+            }
+            self.close(before);
+        }
+        if let Some(after) = after {
+            self.open(after);
+            for pod in pods {
+                self.add(pod, after);
+            }
+        }
+    }
+
+    /// Labels of namespaces that none of its rules asks for are other ones.
+    pub fn relabel(&mut self, namespaces: Arc<Namespaces>) {
+        self.namespaces = namespaces;
     }
 
     /// A pod came to a node; whether it matters here.
@@ -242,7 +289,7 @@ impl Surroundings {
         if spreads.next().is_some() || terms.next().is_some() || !pods.iter().all(|pod| rule.counts(pod)) {
             return None;
         }
-        let vacant = counts.values().filter(|count| **count == 0).count();
+        let vacant = counts.values().filter(|domain| domain.pods == 0).count();
         let most = if vacant == counts.len() { u32::try_from(rule.max_skew).ok()? } else { 1 };
         // One domain stays without any, so no other has to have more.
         let stays_vacant = members < vacant || counts.len() < rule.min_domains;
@@ -252,10 +299,13 @@ impl Surroundings {
     fn admits_spread(&self, node: &Node) -> Result<(), Refusal> {
         for (rule, counts) in self.rules.spread.iter().zip(&self.spread) {
             let Some(domain) = node.label(&rule.key) else { return Err(Refusal::SpreadLabel) };
-            let least =
-                if counts.len() < rule.min_domains { 0 } else { counts.values().copied().min().unwrap_or(0) };
+            let least = if counts.len() < rule.min_domains {
+                0
+            } else {
+                counts.values().map(|domain| domain.pods).min().unwrap_or(0)
+            };
             let itself = i64::from(rule.pods.matches(self.pod.metadata.labels.as_ref()));
-            let here = counts.get(domain).copied().unwrap_or(0);
+            let here = counts.get(domain).map_or(0, |domain| domain.pods);
             if here + itself - least > rule.max_skew {
                 return Err(Refusal::Spread);
             }
@@ -283,7 +333,19 @@ impl Surroundings {
     fn open(&mut self, node: &Node) {
         for index in self.rules.counting(node) {
             let domain = node.label(&self.rules.spread[index].key).unwrap_or_default();
-            self.spread[index].entry(domain.to_owned()).or_default();
+            self.spread[index].entry(domain.to_owned()).or_default().nodes += 1;
+        }
+    }
+
+    /// The same back again, once its pods are not counted any more.
+    fn close(&mut self, node: &Node) {
+        for index in self.rules.counting(node) {
+            let domain = node.label(&self.rules.spread[index].key).unwrap_or_default();
+            let Some(known) = self.spread[index].get_mut(domain) else { continue };
+            known.nodes = known.nodes.saturating_sub(1);
+            if known.nodes == 0 {
+                self.spread[index].remove(domain);
+            }
         }
     }
 
@@ -312,7 +374,7 @@ impl Surroundings {
                 let rule = &self.rules.spread[index];
                 if rule.counts(other) {
                     let domain = node.label(&rule.key).unwrap_or_default();
-                    *self.spread[index].entry(domain.to_owned()).or_default() += by;
+                    self.spread[index].entry(domain.to_owned()).or_default().pods += by;
                     matters = true;
                 }
             }
@@ -357,6 +419,12 @@ impl PodTerm {
     #[must_use]
     pub fn keeps_alike_apart(&self, pod: &Pod, namespaces: &Namespaces) -> bool {
         &*self.key == HOSTNAME && self.matches(pod, namespaces)
+    }
+
+    /// Whether it selects namespaces by their labels.
+    #[must_use]
+    pub fn asks_of_namespaces(&self) -> bool {
+        self.of_namespaces.keys().next().is_some()
     }
 
     /// Labels of pods that it looks at.

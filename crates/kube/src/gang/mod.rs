@@ -234,9 +234,8 @@ impl Lifecycle {
                 self.cluster.nodes.see_fabric(|book| book.see(fabric.map(|fabric| *fabric)))
             }
             Event::Namespace { name, labels } => {
-                self.constraints.has_namespaces = true;
                 self.constraints.claims.namespace(&name, labels.as_ref());
-                self.cluster.queues.namespace(name, labels);
+                self.constraints.has_namespaces |= self.cluster.queues.namespace(name, labels);
             }
             Event::Budget { namespace, name, budget } => {
                 self.cluster.budgets.see(&namespace, &name, budget.as_deref());
