@@ -47,7 +47,7 @@ impl Runner {
             }
             Self::Phalanx => {
                 let mut command = Command::new(phalanx);
-                // The others preempt at once, too.
+                // kube-scheduler preempts at once as well.
                 command.args(["scheduler", "--min-run", "0", "--kubeconfig"]).arg(kubeconfig);
                 command
             }

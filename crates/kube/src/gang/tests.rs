@@ -863,3 +863,23 @@ fn a_node_that_others_over_commit_takes_nothing_more_until_it_is_over() {
     assert_eq!(play(&mut lifecycle, vec![gone("x")]), (0, "Insufficient cpu".to_owned()));
     assert_eq!(play(&mut lifecycle, vec![gone("y")]), (1, String::new()));
 }
+
+/// What it waits for was kept, and would be written as an event again, after it was deleted.
+#[test]
+fn a_pod_that_waits_is_forgotten_when_it_is_gone_and_one_that_is_bound_was_before() {
+    let spec = json!({ "schedulerName": "phalanx", "containers": [{ "name": "c" }] });
+    let mut bound = spec.clone();
+    bound["nodeName"] = json!("a");
+    for (spec, is_told) in [(spec, true), (bound, false)] {
+        let mut lifecycle = lifecycle();
+        lifecycle.observe(NOW, node());
+        lifecycle.begin(NOW);
+        lifecycle.observe(NOW, pod("x", "p", &spec));
+        lifecycle.settle(NOW);
+        lifecycle.calls();
+        let (namespace, name, uid) = ("x".to_owned(), "p".to_owned(), "x".to_owned());
+        lifecycle.observe(NOW, Event::PodGone { namespace, name, uid });
+        let calls = lifecycle.calls();
+        assert_eq!(calls.iter().any(|call| matches!(call, Call::Forget { .. })), is_told, "{calls:?}");
+    }
+}

@@ -466,4 +466,24 @@ mod tests {
             assert_eq!(detail(other), "submitted");
         }
     }
+
+    /// The controller of Jobs starts the time of a Job when it creates the pods.
+    #[test]
+    fn a_job_whose_pods_wait_has_not_started() {
+        let object = json!({
+            "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "a", "namespace": "x" },
+            "spec": { "template": { "spec": { "schedulerName": "phalanx", "containers": [] } } },
+            "status": { "startTime": "2027-01-15T08:00:00Z" },
+        });
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        let pod = |node: Option<&str>, phase: &str| {
+            let labels = json!({ "batch.kubernetes.io/job-name": "a" });
+            let pod = json!({ "metadata": { "name": "a-0", "namespace": "x", "labels": labels },
+                "spec": { "nodeName": node, "containers": [] }, "status": { "phase": phase } });
+            serde_json::from_value::<Pod>(pod).unwrap()
+        };
+        let started = |pod: Pod| JobView::of("Job", &object, &[pod]).unwrap().started_at;
+        assert_eq!(started(pod(None, "Pending")), None);
+        assert!(started(pod(Some("n"), "Running")).is_some());
+    }
 }
