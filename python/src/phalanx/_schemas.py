@@ -91,6 +91,7 @@ class _AuditViewAlways(TypedDict):
 
 
 class _AuditViewMaybe(TypedDict, total=False):
+    login: Union[str, None]
     refused: Union[str, None]
 
 
@@ -885,10 +886,25 @@ class _NodeViewMaybe(TypedDict, total=False):
     is_spare: bool
     spot: Union[Spot, None]
     unknown: DeviceMask
+    window: Union[NodeWindowView, None]
 
 
 class NodeView(_NodeViewAlways, _NodeViewMaybe):
     """No description."""
+
+
+class _NodeWindowViewAlways(TypedDict):
+    begins_at: Timestamp
+    kind: WindowKind
+
+
+class _NodeWindowViewMaybe(TypedDict, total=False):
+    ends_at: Union[Timestamp, None]
+    held_for: Union[QueueName, None]
+
+
+class NodeWindowView(_NodeWindowViewAlways, _NodeWindowViewMaybe):
+    """A window of one node."""
 
 
 class _NodesViewAlways(TypedDict):
