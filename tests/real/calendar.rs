@@ -3,7 +3,7 @@
 use std::fs;
 
 use phalanx_api::protocol::{
-    Answer, ErrorCode, HistoryView, JobRef, Verb, WhyView, WindowAsk, WindowKind, WindowView,
+    Answer, AuditFilter, ErrorCode, HistoryView, JobRef, Verb, WhyView, WindowAsk, WindowKind, WindowView,
 };
 use phalanx_model::{Advisory, Job, JobId, NodeName, QueueName, Reason, Timestamp};
 
@@ -170,6 +170,8 @@ fn a_drain_by_a_time_moves_who_would_still_run() {
     let from = bench.node_of(id);
     let reason = Some("broken fan".to_owned());
     bench.done(Verb::Drain { node: node(&from), by: Some(now().plus(2_000)), reason: reason.clone() });
+    // The answer does not wait for the audit log, and a list of it does.
+    bench.ask(Verb::Audit { filter: AuditFilter::default(), limit: 1 }).unwrap();
     bench.kill();
     bench.up();
     until("the second attempt", || bench.get(id).gangs[0].attempt == 2);

@@ -10,8 +10,9 @@ pub(super) struct Column<T> {
     /// None: as wide as its text.
     pub(super) width: Option<usize>,
     pub(super) is_right: bool,
-    /// Text before it.
+    /// Text before it, and of the last column behind it.
     pub(super) before: String,
+    pub(super) after: String,
 }
 
 impl<T> Column<T> {
@@ -46,16 +47,26 @@ pub(super) fn read<T>(
             let hint = "docs/slurm.md lists the letters that are supported; `phalanx ps -o json` has all that is known";
             from.refuse(&format!("%{letter} is not supported in a format"), hint)
         })?;
-        columns.push(Column { of, width, is_right, before: std::mem::take(&mut before) });
+        columns.push(Column {
+            of,
+            width,
+            is_right,
+            before: std::mem::take(&mut before),
+            after: String::new(),
+        });
         rest = tail.get(letter.len_utf8()..).unwrap_or_default();
+    }
+    if let Some(last) = columns.last_mut() {
+        rest.clone_into(&mut last.after);
     }
     Ok(columns)
 }
 
 /// A line of a list without the spaces at its end.
 pub(super) fn line<T>(columns: &[Column<T>], value: impl Fn(&T) -> String) -> String {
-    let text: String =
-        columns.iter().map(|column| column.before.clone() + &column.write(&value(&column.of))).collect();
+    let write =
+        |column: &Column<T>| format!("{}{}{}", column.before, column.write(&value(&column.of)), column.after);
+    let text: String = columns.iter().map(write).collect();
     text.trim_end().to_owned() + "\n"
 }
 
@@ -67,9 +78,9 @@ mod tests {
     fn formats_are_read_and_written() {
         let from = Where { command: "squeue", place: None };
         let field = |letter: char| letter.is_ascii_lowercase().then_some(letter);
-        let columns = read("%.5i|%3j %t", from, field).unwrap();
+        let columns = read("%.5i|%3j %t|", from, field).unwrap();
         let value = |letter: &char| format!("{letter}{letter}{letter}{letter}");
-        assert_eq!(line(&columns, value), " iiii|jjj tttt\n");
+        assert_eq!(line(&columns, value), " iiii|jjj tttt|\n");
         for (format, message) in [
             ("%X", "squeue: %X is not supported in a format"),
             ("a%", "squeue: the format ends with %"),

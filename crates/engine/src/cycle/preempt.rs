@@ -13,6 +13,7 @@ use super::facts::request_key;
 use super::reserve::ReservedPlacement;
 use super::run::Cycle;
 use crate::cluster::Pick;
+use crate::placement::Ceiling;
 use crate::preemption::{Candidate, Selected, select};
 use crate::queueing::{
     Contender, Full, Holder, HolderKey, Next, OrderKey, QueueAt, RequestClassId, ResourceList,
@@ -114,8 +115,8 @@ impl<'a> Cycle<'a> {
             let rank = queues.rank_in(*queue, &pending.request(place.request).least, class, order_key);
             let next = Next { rank, request: place.request, queue: *queue };
             self.close_for(next.request);
-            if self.is_worth_a_try(next.request, *queue, id) {
-                self.book_against_future(next.request, *queue);
+            // No gang is preempted for one that could start farther apart.
+            if self.is_worth_a_try(next.request, *queue, id) && !self.fits_beside(next, &gang) {
                 if self.free_place_for(next, &gang, Way::Preempt) {
                     self.spent.successes += 1;
                     return self.draft.reservations.forget_lent();
@@ -127,6 +128,13 @@ impl<'a> Cycle<'a> {
         pending.delist(queues, id);
         queues.want(own.waits.0, &own.waits.1, true);
         reservations.take_back(id, own);
+    }
+
+    /// Whether a gang fits now beside the reservations that it has to respect.
+    fn fits_beside(&mut self, next: Next, gang: &Gang) -> bool {
+        self.book_against_future(next.request, next.queue);
+        let (tree, Draft { search, space, .. }) = (self.tree(), &mut self.draft);
+        search.place(tree, space, gang, Ceiling(tree.level_of_required(gang))).is_some()
     }
 
     /// Preempts or shrinks other gangs for a gang that fits nowhere, if it may and that is enough. Returns whether it
