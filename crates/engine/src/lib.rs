@@ -288,6 +288,11 @@ impl Engine {
         reports
     }
 
+    /// The configured queues at the top of the tree. Costs much less than their reports.
+    pub fn outermost_queues(&self) -> impl Iterator<Item = &phalanx_model::Queue> {
+        self.ledger.queues().configured().values().filter(|queue| queue.parent.is_none())
+    }
+
     /// The level that the settings name for [spare nodes](phalanx_model::Spares) if it is none of the levels above the node,
     /// and these levels: no nodes are kept then.
     #[must_use]

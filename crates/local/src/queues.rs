@@ -54,9 +54,9 @@ pub(crate) fn facts(settings: Settings, queues: Vec<Queue>) -> Vec<Input> {
 
 /// What is wrong with guarantees that the cluster cannot keep at a time.
 pub(crate) fn beyond_capacity(engine: &Engine) -> Option<String> {
-    let outermost = engine.queues().into_iter().filter(|report| report.queue.parent.is_none());
-    let guaranteed_milli: u64 = outermost
-        .filter_map(|report| report.queue.guaranteed.get(&Resource::Gpus).copied())
+    let guaranteed_milli = engine
+        .outermost_queues()
+        .filter_map(|queue| queue.guaranteed.get(&Resource::Gpus).copied())
         .fold(0, u64::saturating_add);
     let devices: u64 = engine.nodes().map(|node| u64::from(node.machine.device_count())).sum();
     (guaranteed_milli > devices.saturating_mul(1_000)).then(|| {

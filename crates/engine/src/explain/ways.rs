@@ -86,9 +86,7 @@ pub(super) fn preemptible(ledger: &Ledger, id: GangId) -> Option<Unblock> {
     {
         return None;
     }
-    let mut queues = queues.clone();
-    queues.count_anew();
-    let at = queues.first_below(queue, (rank, level), &amounts, ledger.now())?;
+    let at = queues.up_to_date().first_below(queue, (rank, level), &amounts, ledger.now())?;
     (ledger.now() < at && at < Timestamp::MAX).then_some(Unblock::Preempt { at })
 }
 

@@ -7,6 +7,7 @@
 //! ends for another reason is no longer counted, though it still holds its capacity: another gang is already counted
 //! for its placement. `docs/design/0002-eviction.md` proves that with this no gangs can preempt each other in turn.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -151,6 +152,16 @@ impl Queues {
         }
         debug_assert_eq!(self.fair_shares(), self.fair_shares_now(), "what changed was told");
         debug_assert!(self.entitlements.tops.iter().all(|(at, top)| *top == self.counted(*at)));
+    }
+
+    /// Queues whose fair shares and entitlements are up to date: a copy, if these are not.
+    pub(crate) fn up_to_date(&self) -> Cow<'_, Self> {
+        if self.entitlements.stale.is_empty() && self.are_fair_shares_up_to_date() {
+            return Cow::Borrowed(self);
+        }
+        let mut counted = self.clone();
+        counted.count_anew();
+        Cow::Owned(counted)
     }
 
     fn counted(&self, top: QueueAt) -> Top {

@@ -70,6 +70,14 @@ impl Queues {
         }
     }
 
+    /// Whether [`Self::divide_fair_shares`] would change nothing.
+    pub(super) fn are_fair_shares_up_to_date(&self) -> bool {
+        let of = &self.fair_shares.of;
+        of.len() == self.nodes.len()
+            && of.get(ROOT as usize) == Some(&self.capacity[GPUS])
+            && self.fair_shares.stale.is_empty()
+    }
+
     /// The devices that a queue would use if it could.
     fn asked(&self, at: QueueAt) -> u128 {
         let node = self.at(at);

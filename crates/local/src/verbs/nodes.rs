@@ -41,7 +41,7 @@ pub(super) fn find(daemon: &Arc<Daemon>, mut filter: NodeFilter) -> Result<Answe
     Ok(told(daemon, found, warnings))
 }
 
-/// What is declared and cannot be kept.
+/// Warnings about spare nodes and guarantees that the cluster cannot keep.
 fn warnings(engine: &Engine) -> Vec<String> {
     views::unkept_spares(&Books::all(engine)).into_iter().chain(beyond_capacity(engine)).collect()
 }
