@@ -38,7 +38,7 @@ pub use cluster::{
 };
 pub use defrag::{DefragView, MoveView};
 pub use endpoints::{EndpointState, EndpointView, EndpointsView};
-pub use filter::{JobFilter, NodeFilter, NodeState, Wanted};
+pub use filter::{Filtered, JobFilter, NodeFilter, NodeState, PreparedFilter, Wanted};
 pub use health::{HealthFinding, HealthReport, HealthView, PortView, PressureView, SampleView, hardware};
 pub use jobs::{
     DryRunView, ElasticView, EventView, FirstFitView, GangView, HistoryView, JobView, MemberView,

@@ -9,8 +9,8 @@ use phalanx_model::{
 use phalanx_shell::sentences;
 
 use phalanx_api::protocol::{
-    DryRunView, ElasticView, GangView, JobFilter, JobView, MemberView, RoleView, ServiceView, TopologyView,
-    Wanted,
+    DryRunView, ElasticView, Filtered, GangView, JobFilter, JobView, MemberView, RoleView, ServiceView,
+    TopologyView,
 };
 
 use crate::nodes::held;
@@ -248,23 +248,11 @@ fn role(role: &Role) -> RoleView {
 
 /// The newest jobs of the books that are wanted, by whether they are finished, too; newest last.
 pub fn newest(books: &Books<'_>, limit: usize, finished: bool, filter: &JobFilter) -> Vec<JobId> {
-    let text = filter.text.as_deref().map(Wanted::new);
-    let has_text = |job: &Job| {
-        let has = |text: &Wanted| {
-            let names = [job.name.as_str(), &job.owner.name, job.queue.as_str()];
-            text.is_in(names) || text.is_in([&*job.id.to_string()])
-        };
-        text.as_ref().is_none_or(has)
-    };
+    let filter = filter.prepared();
     let is_wanted = |job: &Job| {
-        (finished || books.ending(job.id).is_none())
-            && filter.before.is_none_or(|before| job.id < before)
-            && filter.uid.is_none_or(|uid| job.owner.uid == uid)
-            && filter.user.as_ref().is_none_or(|user| job.owner.name == *user)
-            && filter.queue.as_ref().is_none_or(|queue| job.queue == *queue)
-            && filter.has_name(job.name.as_str())
-            && has_text(job)
-            && (filter.states.is_empty() || filter.has_state(state(books, job)))
+        let (name, queue) = (job.name.as_str(), job.queue.as_str());
+        let of = Filtered { id: job.id, name, uid: job.owner.uid, owner: &job.owner.name, queue };
+        (finished || books.ending(job.id).is_none()) && filter.admits(of, || state(books, job))
     };
     let mut ids: Vec<JobId> =
         books.jobs().map(|(job, _)| job).filter(|job| is_wanted(job)).map(|job| job.id).collect();

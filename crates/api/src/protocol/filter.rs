@@ -37,14 +37,51 @@ impl JobFilter {
         self.states.iter().any(|word| Ending::WORDS.contains(&word.as_str()))
     }
 
+    /// What jobs of a list are compared with, the text of the filter prepared once for all of them.
     #[must_use]
-    pub fn has_name(&self, name: &str) -> bool {
+    pub fn prepared(&self) -> PreparedFilter<'_> {
+        PreparedFilter { filter: self, text: self.text.as_deref().map(Wanted::new) }
+    }
+
+    fn has_name(&self, name: &str) -> bool {
         self.name.as_ref().is_none_or(|pattern| is_like(pattern, name))
     }
 
-    #[must_use]
-    pub fn has_state(&self, state: &str) -> bool {
+    fn has_state(&self, state: &str) -> bool {
         self.states.is_empty() || self.states.iter().any(|word| word == state)
+    }
+}
+
+/// What a filter looks at of a job, beside its state. A queue that is not known is empty.
+#[derive(Clone, Copy, Debug)]
+pub struct Filtered<'a> {
+    pub id: JobId,
+    pub name: &'a str,
+    pub uid: u32,
+    pub owner: &'a str,
+    pub queue: &'a str,
+}
+
+/// See [`JobFilter::prepared`].
+#[derive(Clone, Debug)]
+pub struct PreparedFilter<'a> {
+    filter: &'a JobFilter,
+    text: Option<Wanted>,
+}
+
+impl PreparedFilter<'_> {
+    /// Whether a job has all that the filter says. Its state is worked out only if it is asked for.
+    pub fn admits<'s>(&self, job: Filtered<'_>, state: impl FnOnce() -> &'s str) -> bool {
+        let Filtered { id, name, uid, owner, queue } = job;
+        let Self { filter, text } = self;
+        let has_text = |text: &Wanted| text.is_in([name, owner, queue]) || text.is_in([&*id.to_string()]);
+        filter.before.is_none_or(|before| id < before)
+            && filter.uid.is_none_or(|of| uid == of)
+            && filter.user.as_ref().is_none_or(|user| owner == user)
+            && filter.queue.as_ref().is_none_or(|of| queue == of.as_str())
+            && filter.has_name(name)
+            && text.as_ref().is_none_or(has_text)
+            && (filter.states.is_empty() || filter.has_state(state()))
     }
 }
 

@@ -1,8 +1,7 @@
 //! The answers: documents of the protocol, as far as a user may see what is in them.
 
 use phalanx_api::protocol::{
-    Answer, HealthView, JobFilter, JobView, NodeDetailView, NodeFilter, NodesView, OverviewView, QueueView,
-    WhyView,
+    Answer, HealthView, JobFilter, JobView, NodeDetailView, NodeFilter, NodesView, OverviewView, WhyView,
 };
 use phalanx_model::{Bandwidth, DeviceMask, Job, JobId, NodeName, QueueName, Uplink};
 use phalanx_shell::unix_now;
@@ -171,12 +170,8 @@ pub(super) fn health(picture: &Picture, node: Option<&NodeName>) -> HealthView {
     }
 }
 
-fn queue_views(reader: &Reader<'_>) -> Vec<QueueView> {
-    reader.look(views::queues)
-}
-
 pub(super) fn queues(reader: &Reader<'_>) -> Answer {
-    Answer::Queues(queue_views(reader))
+    Answer::Queues(reader.look(views::queues))
 }
 
 pub(super) fn queue(reader: &Reader<'_>, name: &QueueName) -> Option<Answer> {
@@ -189,7 +184,8 @@ pub(super) fn jobs(reader: &Reader<'_>, finished: bool, filter: &JobFilter, limi
         let ids = views::newest(books, limit, finished, filter);
         views::jobs(books, &reader.picture.map, &ids, &Reasons::new())
     });
-    jobs.extend(outside::all(reader).filter(|view| outside::is_meant(view, filter)));
+    let filter = filter.prepared();
+    jobs.extend(outside::all(reader).filter(|view| outside::is_meant(view, &filter)));
     jobs.sort_by_key(|view| view.id);
     let surplus = jobs.len().saturating_sub(limit);
     Answer::Jobs(jobs.split_off(surplus))

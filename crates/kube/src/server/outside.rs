@@ -1,6 +1,6 @@
 //! Gangs that wait and that the engine does not have, in the documents: incomplete, suspended, not supported, refused.
 
-use phalanx_api::protocol::{JobCounts, JobFilter, JobView, WaitingReason, Wanted};
+use phalanx_api::protocol::{Filtered, JobCounts, JobView, PreparedFilter, WaitingReason};
 
 use super::access::Sight;
 use super::documents::Reader;
@@ -51,18 +51,9 @@ fn detail(of: &Outside, sees_all: bool) -> String {
 }
 
 /// Whether a filter lets it through; its queue is not known.
-pub(super) fn is_meant(view: &JobView, filter: &JobFilter) -> bool {
-    let has_text = |text: &String| {
-        let text = Wanted::new(text);
-        text.is_in([&*view.name, &*view.owner]) || text.is_in([&*view.id.to_string()])
-    };
-    filter.queue.is_none()
-        && filter.before.is_none_or(|before| view.id < before)
-        && filter.uid.is_none_or(|uid| view.uid == uid)
-        && filter.user.as_ref().is_none_or(|user| view.owner == *user)
-        && filter.has_name(&view.name)
-        && filter.text.as_ref().is_none_or(has_text)
-        && filter.has_state(&view.state)
+pub(super) fn is_meant(view: &JobView, filter: &PreparedFilter<'_>) -> bool {
+    let JobView { id, name, uid, owner, queue, state, .. } = view;
+    filter.admits(Filtered { id: *id, name, uid: *uid, owner, queue }, || state)
 }
 
 pub(super) fn count(reader: &Reader<'_>, counts: JobCounts) -> JobCounts {
