@@ -15,9 +15,9 @@ pub trait Reader {
     fn clock(&self, at: Timestamp) -> String;
     /// The day and the time.
     fn date(&self, at: Timestamp) -> String;
-    /// How other values are given to a job: a command for one that was submitted, or flags of its submission.
-    fn given(&self, job: JobId, flags: &str) -> String {
-        format!("phalanx update {job} {flags}")
+    /// Whether the job was submitted: values of others are changed with flags of their submission.
+    fn is_submitted(&self) -> bool {
+        true
     }
     /// Between a number and what it multiplies.
     fn times(&self) -> &'static str {
@@ -185,8 +185,9 @@ pub fn way_out(reader: &dyn Reader, job: JobId, unblock: &Unblock) -> String {
         ),
         Unblock::ShorterLimit { limit_ms } => {
             let minutes = limit_ms / 60_000;
-            let given = reader.given(job, &format!("--time {minutes}m"));
-            format!("its time limit is at most {minutes} minutes: it starts now (`{given}`)")
+            let update =
+                if reader.is_submitted() { format!("phalanx update {job} ") } else { String::new() };
+            format!("its time limit is at most {minutes} minutes: it starts now (`{update}--time {minutes}m`)")
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use phalanx_model::show::span;
-use phalanx_model::{GangId, JobId, NodeName, Placement, Rejection, Report, Timestamp};
+use phalanx_model::{GangId, NodeName, Placement, Rejection, Report, Timestamp};
 use phalanx_shell::sentences::{self, waits};
 
 use crate::Books;
@@ -40,8 +40,8 @@ impl waits::Reader for Reader<'_> {
         self.ahead(at)
     }
 
-    fn given(&self, job: JobId, flags: &str) -> String {
-        if self.is_submitted { format!("phalanx update {job} {flags}") } else { flags.to_owned() }
+    fn is_submitted(&self) -> bool {
+        self.is_submitted
     }
 }
 

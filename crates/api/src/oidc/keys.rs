@@ -177,7 +177,7 @@ impl Keys {
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             state.waiting -= 1;
         }
-        // A key that is not known may be a new one, of which an issuer that is away cannot tell.
+        // While the issuer does not answer, nobody knows whether it has a new key.
         let refused = if state.known.is_none() || state.failures > 0 { Refused::NoKeys } else { UNKNOWN };
         state.find(kid, algorithm).ok_or(refused)
     }

@@ -40,8 +40,8 @@ impl Reader for Told<'_> {
         self.page.date(at)
     }
 
-    fn given(&self, job: JobId, flags: &str) -> String {
-        if self.is_submitted { format!("phalanx update {job} {flags}") } else { flags.to_owned() }
+    fn is_submitted(&self) -> bool {
+        self.is_submitted
     }
 
     fn times(&self) -> &'static str {

@@ -10,8 +10,9 @@ pub(super) struct Column<T> {
     /// None: as wide as its text.
     pub(super) width: Option<usize>,
     pub(super) is_right: bool,
-    /// Text before it, and of the last column behind it.
+    /// Text before it.
     pub(super) before: String,
+    /// Text behind the last column; empty for others.
     pub(super) after: String,
 }
 
