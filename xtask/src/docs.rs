@@ -62,15 +62,14 @@ fn check_pages(root: &Path) -> Result<Vec<Fault>, CargoError> {
     for folder in FOLDERS.iter().chain(&[BOOK]).map(Path::new).filter(|folder| root.join(folder).is_dir()) {
         files.extend(relative(root, files::of_kind(&root.join(folder), "md")?));
     }
-    let mut pages = BTreeMap::new();
+    let mut texts = BTreeMap::new();
     for file in files {
-        let page = Page::parse(&read(&root.join(&file))?);
-        pages.insert(file, page);
+        let text = read(&root.join(&file))?;
+        texts.insert(file, text);
     }
+    let pages = texts.iter().map(|(file, text)| (file.clone(), Page::parse(text))).collect();
     let mut faults = check_links(root, &pages)?;
-    for file in pages.keys() {
-        faults.extend(figures::check(root, file)?);
-    }
+    faults.extend(figures::check(&texts));
     faults.extend(check_summary(&pages));
     faults.sort();
     Ok(faults)

@@ -1,26 +1,28 @@
 //! Figures that a page quotes: a number in the text of a link to the results of the benchmarks stands where the link leads,
 //! with as many decimals or more.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::page::{Page, without_code};
 use super::{Fault, normal};
-use crate::cargo::{CargoError, read};
 
 /// Where tables of results are.
 const RESULTS: &str = "bench";
 
-/// Faults of one page.
-pub(super) fn check(root: &Path, file: &Path) -> Result<Vec<Fault>, CargoError> {
+/// Faults of these pages.
+pub(super) fn check(pages: &BTreeMap<PathBuf, String>) -> Vec<Fault> {
+    pages.keys().flat_map(|file| check_page(pages, file)).collect()
+}
+
+fn check_page(pages: &BTreeMap<PathBuf, String>, file: &Path) -> Vec<Fault> {
     let mut faults = Vec::new();
-    for Quote { line, text, target } in quotes(&read(&root.join(file))?) {
+    for Quote { line, text, target } in pages.get(file).map_or_else(Vec::new, |page| quotes(page)) {
         let (path, fragment) = target.split_once('#').unwrap_or((&target, ""));
         let folder = file.parent().unwrap_or(Path::new(""));
-        let Some(aim) = normal(&folder.join(path)).filter(|aim| is_table(root, aim)) else { continue };
-        let page = read(&root.join(&aim))?;
+        let Some(aim) = normal(&folder.join(path)).filter(|aim| aim.starts_with(RESULTS)) else { continue };
         // A link that does not resolve is told elsewhere.
-        let Some(section) = Page::section(&page, fragment) else { continue };
+        let Some(section) = pages.get(&aim).and_then(|page| Page::section(page, fragment)) else { continue };
         let there = figures(&section);
         let is_there = |quoted: &String| there.iter().any(|figure| is_rounded(figure, quoted));
         for missing in figures(&text).iter().filter(|quoted| !is_there(quoted)) {
@@ -30,11 +32,7 @@ pub(super) fn check(root: &Path, file: &Path) -> Result<Vec<Fault>, CargoError> 
             faults.push(Fault { file: file.to_path_buf(), line, what });
         }
     }
-    Ok(faults)
-}
-
-fn is_table(root: &Path, aim: &PathBuf) -> bool {
-    aim.starts_with(RESULTS) && aim.extension().is_some_and(|kind| kind == "md") && root.join(aim).is_file()
+    faults
 }
 
 /// The text of a link, and where it leads.
@@ -85,13 +83,9 @@ mod tests {
     use super::*;
 
     fn faults(page: &str) -> Vec<String> {
-        let root = tempfile::tempdir().unwrap();
         let table = "# All\n\n## Speed\n\n| 1,800 | 0.82 |\n\n### More\n\n49 times\n\n## Size\n\n97 MB\n";
-        std::fs::create_dir_all(root.path().join("bench")).unwrap();
-        std::fs::create_dir_all(root.path().join("docs")).unwrap();
-        std::fs::write(root.path().join("bench/table.md"), table).unwrap();
-        std::fs::write(root.path().join("docs/page.md"), page).unwrap();
-        let found = check(root.path(), Path::new("docs/page.md")).unwrap();
+        let pages = [("bench/table.md", table), ("docs/page.md", page)];
+        let found = check(&pages.map(|(file, text)| (PathBuf::from(file), text.to_owned())).into());
         found.iter().map(ToString::to_string).collect()
     }
 

@@ -127,11 +127,11 @@ impl Access {
     /// Whose jobs a user sees in the document of one job of a namespace; nothing if the user may not read its pods.
     pub(super) async fn sight_of(&self, user: &ClusterUser, of: &str) -> Result<Option<Sight>, Unknown> {
         let asking = async {
-            if self.ask(user, LIST_PODS, "").await? && self.ask(user, GET_PODS, of).await? {
-                return Ok(Some(Sight::All));
+            if !self.ask(user, GET_PODS, of).await? {
+                return Ok(None);
             }
-            let may = self.ask(user, GET_PODS, of).await?;
-            Ok(may.then(|| Sight::Of([of.to_owned()].into())))
+            let sees_all = self.ask(user, LIST_PODS, "").await?;
+            Ok(Some(if sees_all { Sight::All } else { Sight::Of([of.to_owned()].into()) }))
         };
         timeout(PATIENCE, asking).await.unwrap_or(Err(Unknown))
     }

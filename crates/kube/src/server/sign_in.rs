@@ -118,31 +118,18 @@ mod tests {
     use std::convert::Infallible;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use base64_of::token;
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     use kube::client::Body;
     use serde_json::json;
 
     use super::*;
 
-    /// Tokens of an issuer without a signature that anybody could check.
-    mod base64_of {
-        const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
-        fn encoded(text: &str) -> String {
-            let mut out = String::new();
-            for chunk in text.as_bytes().chunks(3) {
-                let bits = chunk.iter().fold(0_usize, |all, byte| (all << 8) | usize::from(*byte))
-                    << (8 * (3 - chunk.len()));
-                let letters = (0..=chunk.len()).map(|at| LETTERS[(bits >> (18 - 6 * at)) & 63]);
-                out.extend(letters.map(char::from));
-            }
-            out
-        }
-
-        /// It says that it ends then, in Unix seconds.
-        pub(super) fn token(ends_s: u64) -> String {
-            format!("{}.{}.c2ln", encoded("{\"alg\":\"RS256\"}"), encoded(&format!("{{\"exp\":{ends_s}}}")))
-        }
+    /// A token of an issuer without a signature that anybody could check. It says that it ends then, in Unix seconds.
+    fn token(ends_s: u64) -> String {
+        let [head, claims] = [json!({ "alg": "RS256" }), json!({ "exp": ends_s })]
+            .map(|part| URL_SAFE_NO_PAD.encode(part.to_string()));
+        format!("{head}.{claims}.c2ln")
     }
 
     /// An API server that takes `good` alone, and counts what it is asked. `broken` has no answer.
