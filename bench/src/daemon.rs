@@ -7,9 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use phalanx_api::client::ask_once;
 use phalanx_api::protocol::{Answer, HealthFinding, HealthReport, JobRef, JobView, Verb};
 use phalanx_local::Paths;
-use phalanx_local::client::ask_once;
 use phalanx_model::{
     FailureClass, Gang, Grade, Job, JobId, JobName, LaunchKind, Needs, NodeName, Owner, Policy, Program,
     QueueName, Retry, Stop, Timestamp, Topology, Turn,

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use phalanx_api::protocol::{Answer, NewTokenView, TokenAsk, Verb};
+use phalanx_api::protocol::{Answer, NewTokenView, NodeFilter, TokenAsk, Verb};
 use phalanx_model::JobId;
 use serde_json::{Value, json};
 
@@ -395,7 +395,7 @@ fn hostile_clients_end_in_refusals() {
     let (status, problem) = client.get("/v1/stream");
     assert_eq!((status, &problem["code"]), (429, &json!("too_many_requests")));
     assert_eq!(client.get("/v1/whoami").0, 200, "streams leave room for requests");
-    assert!(bench.ask(Verb::Nodes).is_ok());
+    assert!(bench.ask(Verb::FindNodes(NodeFilter::default())).is_ok());
     drop(streams);
     let is_free = || {
         let mut first = client.agent.get(format!("{}/v1/stream", client.base));

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
+use phalanx_api::client::ask;
 use phalanx_api::protocol::{Answer, ArrayView, JobFilter, JobRef, JobView, LogAsk, Verb};
-use phalanx_local::client::ask;
 use phalanx_model::{Array, Ending, Job, JobId, JobUpdate, Phase, Tasks};
 
 use crate::support::{Bench, NODE_OF_8, eventually, refused, shell};

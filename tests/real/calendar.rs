@@ -3,7 +3,8 @@
 use std::fs;
 
 use phalanx_api::protocol::{
-    Answer, AuditFilter, ErrorCode, HistoryView, JobRef, Verb, WhyView, WindowAsk, WindowKind, WindowView,
+    Answer, AuditFilter, ErrorCode, HistoryView, JobRef, NodeFilter, Verb, WhyView, WindowAsk, WindowKind,
+    WindowView,
 };
 use phalanx_model::{Advisory, Job, JobId, NodeName, QueueName, Reason, Timestamp};
 
@@ -181,7 +182,9 @@ fn a_drain_by_a_time_moves_who_would_still_run() {
     assert_eq!((told.len(), told[0].kind, told[0].ends_at), (1, WindowKind::Drain, None));
     // A list of nodes says so, and who said it why.
     let seen = |bench: &Bench| {
-        let Ok(Answer::Nodes(view)) = bench.ask(Verb::Nodes) else { panic!("no nodes") };
+        let Ok(Answer::Nodes(view)) = bench.ask(Verb::FindNodes(NodeFilter::default())) else {
+            panic!("no nodes")
+        };
         let node = view.nodes.into_iter().find(|of| of.name == node(&from)).unwrap();
         (node.window.map(|window| window.kind), node.closed_by.and_then(|by| by.reason))
     };

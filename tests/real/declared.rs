@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use phalanx_api::protocol::{Answer, NodesView, Verb};
+use phalanx_api::protocol::{Answer, NodeFilter, NodesView, Verb};
 use phalanx_model::{DeviceMask, Job, LaunchKind, LevelName};
 
 use crate::support::{Bench, env, gang, refused, shell, until};
@@ -33,7 +33,7 @@ fn devices(bench: &Bench, size: u32, script: &str) -> Job {
 }
 
 fn nodes(bench: &Bench) -> NodesView {
-    match bench.ask(Verb::Nodes) {
+    match bench.ask(Verb::FindNodes(NodeFilter::default())) {
         Ok(Answer::Nodes(nodes)) => nodes,
         other => panic!("{other:?}"),
     }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use fake::Fake;
 use phalanx_account::State;
 use phalanx_api::protocol::{
-    Answer, ErrorCode, HealthFinding, HealthReport, HealthView, JobRef, NodeView, Verb,
+    Answer, ErrorCode, HealthFinding, HealthReport, HealthView, JobRef, NodeFilter, NodeView, Verb,
 };
 use phalanx_health::{Line, Next};
 use phalanx_model::{Grade, IdlePolicy, IdleThen, Job, JobId, NodeName, Queue, QueueName};
@@ -51,7 +51,7 @@ fn grade(bench: &Bench, device: Option<u32>) -> Grade {
 }
 
 fn nodes(bench: &Bench) -> Vec<NodeView> {
-    match bench.ask(Verb::Nodes) {
+    match bench.ask(Verb::FindNodes(NodeFilter::default())) {
         Ok(Answer::Nodes(view)) => view.nodes,
         other => panic!("{other:?}"),
     }

@@ -5,8 +5,8 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 
+use phalanx_api::client::ask;
 use phalanx_api::protocol::{Answer, JobRef, LogAsk, Verb};
-use phalanx_local::client::ask;
 use phalanx_model::{JobName, LaunchKind};
 
 use crate::support::{Bench, NOBODY, NODE_OF_8, env, gang, is_root, refused, shell, until};
@@ -194,13 +194,27 @@ fn what_one_user_submits_does_not_keep_the_daemon_from_starting() {
 fn what_a_client_says_of_itself_is_no_line_of_the_log() {
     let bench = Bench::up_with(NODE_OF_8);
     let before = bench.daemon_log();
-    for _ in 0..20 {
-        let version = format!("0\\n[1.000] forged {}", "x".repeat(1 << 20));
+    let long = "x".repeat(1 << 20);
+    let requests = [
+        // As older versions of the command asked.
+        format!("{{\"version\":\"0\\n[1.000] forged {long}\",\"verb\":\"ping\"}}\n"),
+        "{\"version\":\"phalanx/v1\",\"verb\":\"ping\"}\n".to_owned(),
+        format!(
+            "GET /v1/{} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+            "%0a[1.000]%20forged".repeat(1_000)
+        ),
+        "GET /v1/jobs HTTP/1.1\r\nHost: x\nUser-Agent: [1.000] forged\r\nConnection: close\r\n\r\n"
+            .to_owned(),
+        format!("GET /v1/jobs HTTP/1.1\r\nHost: x\r\nUser-Agent: {long}\r\nConnection: close\r\n\r\n"),
+    ];
+    for request in requests.iter().cycle().take(20) {
         let mut client = UnixStream::connect(bench.paths.socket()).unwrap();
-        writeln!(client, "{{\"version\":\"{version}\",\"verb\":\"ping\"}}").unwrap();
+        // It need not read to the end what it refuses.
+        let _ = client.write_all(request.as_bytes());
         let mut answer = String::new();
         client.read_to_string(&mut answer).unwrap();
-        assert!(answer.contains("this daemon speaks") && answer.len() < 1_000, "{answer}");
+        assert!(answer.starts_with("HTTP/1.1 ") && answer.len() < 2_000, "{answer}");
+        assert!(!answer.contains("forged"), "{answer}");
     }
     assert_eq!(bench.daemon_log(), before);
 }

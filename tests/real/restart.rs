@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use nix::sys::signal::Signal;
-use phalanx_api::protocol::{Answer, Verb};
+use phalanx_api::protocol::{Answer, NodeFilter, Verb};
 use phalanx_local::doctor::{self, Finding, Severity};
 use phalanx_local::losses;
 use phalanx_model::{Ending, FailureClass, Job, JobId, JobName};
@@ -207,7 +207,7 @@ fn gang_of_8(bench: &Bench, go: &str) -> Job {
 }
 
 fn free(bench: &Bench) -> u32 {
-    match bench.ask(Verb::Nodes) {
+    match bench.ask(Verb::FindNodes(NodeFilter::default())) {
         Ok(Answer::Nodes(view)) => view.nodes.iter().map(|node| node.free.count()).sum(),
         other => panic!("{other:?}"),
     }
@@ -292,7 +292,7 @@ fn what_ranks_hold_of_which_nothing_is_known_is_held_until_they_end() {
     }
     bench.up();
     assert_eq!(free(&bench), 2);
-    let Ok(Answer::Nodes(view)) = bench.ask(Verb::Nodes) else { panic!("nodes") };
+    let Ok(Answer::Nodes(view)) = bench.ask(Verb::FindNodes(NodeFilter::default())) else { panic!("nodes") };
     assert_eq!(view.nodes[0].unknown.count(), 6);
     let unknown = format!("unknown use: 2 ranks of job {lost} live");
     assert!(view.warnings.iter().any(|w| w.contains(&unknown)), "{:?}", view.warnings);

@@ -3,8 +3,8 @@
 use std::fs;
 use std::time::{Duration, SystemTime};
 
+use phalanx_api::client;
 use phalanx_api::protocol::{Answer, JobRef, LogAsk, Verb};
-use phalanx_local::client;
 use phalanx_model::{JobId, Timestamp};
 use phalanx_shell::unix_now;
 

@@ -1,7 +1,7 @@
 //! A training job of 16 GPUs and eight hours on two nodes of one leaf; four hours in, serving needs eight GPUs. A minute of
 //! the story is one step here.
 
-use phalanx_api::protocol::{Answer, Verb};
+use phalanx_api::protocol::{Answer, NodeFilter, Verb};
 use phalanx_model::{Advisory, Class, ClassName, LevelName, PreemptionRule, Settings};
 
 use crate::support::{Bench, TRAINER_EVERY, gang, number, shell, trainer, until};
@@ -51,7 +51,7 @@ fn serving_takes_eight_gpus_and_training_loses_a_quarter_of_an_hour_at_most() {
     assert_eq!((ended.state.as_str(), ended.gangs[0].attempt), ("succeeded", 2));
     assert_eq!(bench.said(training)["resumed"], saved.to_string());
     assert_eq!(number("ckpt/step"), u64::from(MINUTES));
-    let Ok(Answer::Nodes(nodes)) = bench.ask(Verb::Nodes) else { panic!() };
+    let Ok(Answer::Nodes(nodes)) = bench.ask(Verb::FindNodes(NodeFilter::default())) else { panic!() };
     assert!(nodes.nodes.iter().all(|node| node.held.is_empty()));
     bench.await_nobody();
 }

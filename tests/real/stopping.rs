@@ -1,7 +1,7 @@
 //! How jobs are stopped, and that nothing of them is left.
 
 use nix::sys::signal::Signal;
-use phalanx_api::protocol::Verb;
+use phalanx_api::protocol::{NodeFilter, Verb};
 use phalanx_model::{Advisory, Ending, FailureClass, Stop};
 use phalanx_node::Process;
 
@@ -149,7 +149,10 @@ fn a_job_is_cancelled_while_it_starts_although_a_shim_hangs() {
     assert_eq!(bench.ended(id).state, "cancelled");
     assert!(!bench.path("ran").exists());
     bench.await_nobody();
-    let Ok(phalanx_api::protocol::Answer::Nodes(nodes)) = bench.ask(Verb::Nodes) else { panic!() };
+    let Ok(phalanx_api::protocol::Answer::Nodes(nodes)) = bench.ask(Verb::FindNodes(NodeFilter::default()))
+    else {
+        panic!()
+    };
     assert!(nodes.nodes.iter().all(|n| n.held.is_empty()));
 }
 

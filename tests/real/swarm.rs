@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-use phalanx_api::protocol::{Answer, BillBy, NodesView, Verb};
-use phalanx_local::client::ask_once;
+use phalanx_api::client::ask_once;
+use phalanx_api::protocol::{Answer, BillBy, NodeFilter, NodesView, Verb};
 use phalanx_model::{DeviceMask, Ending, FailureClass, Job, JobId, LaunchKind, NodeName};
 
 use crate::account::{assert_balances, bill};
@@ -202,7 +202,7 @@ impl Swarm {
     }
 
     fn nodes(&self) -> NodesView {
-        match self.bench.ask(Verb::Nodes) {
+        match self.bench.ask(Verb::FindNodes(NodeFilter::default())) {
             Ok(Answer::Nodes(nodes)) => nodes,
             other => panic!("{other:?}"),
         }

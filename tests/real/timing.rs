@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use phalanx_api::protocol::{Answer, JobFilter, JobRef, Verb};
+use phalanx_api::protocol::{Answer, JobFilter, JobRef, NodeFilter, Verb};
 use phalanx_model::JobId;
 
 use crate::support::{Bench, TWO_NODES_OF_8, gang, shell};
@@ -35,7 +35,7 @@ fn questions_are_quick_with_a_thousand_finished_jobs() {
     bench.up();
     let job = || JobRef::Id(waiting);
     let questions = [
-        ("nodes", Verb::Nodes),
+        ("nodes", Verb::FindNodes(NodeFilter::default())),
         ("list", Verb::List { finished: false, filter: JobFilter::default(), limit: 100 }),
         ("list all", Verb::List { finished: true, filter: JobFilter::default(), limit: 100 }),
         ("get", Verb::Get { job: job() }),

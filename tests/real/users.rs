@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use phalanx_api::protocol::{
-    Answer, AuditFilter, AuditView, ErrorCode, JobFilter, JobRef, LogAsk, Verb, WindowAsk,
+    Answer, AuditFilter, AuditView, ErrorCode, JobFilter, JobRef, LogAsk, NodeFilter, Verb, WindowAsk,
 };
 use phalanx_model::{Job, JobId, NodeName, SecretSource, Timestamp};
 
@@ -284,7 +284,7 @@ fn the_audit_log_says_who_changed_what() {
         acts.iter().map(line).collect()
     };
     let closed_by = |bench: &Bench| {
-        let Ok(Answer::Nodes(view)) = bench.ask(Verb::Nodes) else { panic!() };
+        let Ok(Answer::Nodes(view)) = bench.ask(Verb::FindNodes(NodeFilter::default())) else { panic!() };
         view.nodes[0].closed_by.clone()
     };
     let long = Some("x".repeat(201));

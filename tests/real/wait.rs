@@ -2,8 +2,8 @@
 
 use std::fs;
 
+use phalanx_api::client::ask;
 use phalanx_api::protocol::{Answer, ErrorCode, Verb, WAIT_JOBS_MAX};
-use phalanx_local::client::ask;
 use phalanx_model::JobId;
 
 use crate::support::{Bench, NODE_OF_8, refused, shell};

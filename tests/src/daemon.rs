@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use nix::sys::signal::{SigSet, Signal};
+use phalanx_api::client::{ClientError, ask};
 use phalanx_api::http::CertificateFiles;
 use phalanx_api::protocol::Answer;
 use phalanx_kube::agent::{self, Hardware, PluginSettings};
@@ -17,7 +18,6 @@ use phalanx_kube::recognise::NodesUsed;
 use phalanx_kube::server;
 use phalanx_kube::world::{self, LeaseSettings, Settings};
 use phalanx_local::Paths;
-use phalanx_local::client::{ClientError, ask};
 use phalanx_local::daemon::{ApiAt, ApiTls, UpOptions, up};
 use phalanx_local::preflight::PreflightOptions;
 use phalanx_model::QueueName;

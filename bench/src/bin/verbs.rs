@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+use phalanx_api::client::ask_once;
 use phalanx_api::protocol::{Answer, JobFilter, Verb};
 use phalanx_local::Paths;
-use phalanx_local::client::ask_once;
 use phalanx_model::{JobId, Owner, Timestamp};
 use phalanx_spec::{JobFile, SubmitContext};
 

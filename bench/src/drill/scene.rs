@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use phalanx_api::client::ask;
 use phalanx_api::protocol::{Answer, EventView, GangView, HealthView, JobRef, JobView, LogAsk, Verb};
 use phalanx_health::{Line, Seen as Evidence};
-use phalanx_local::client::ask;
 use phalanx_model::{Grade, JobId};
 
 use super::fake::Fake;

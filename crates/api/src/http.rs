@@ -1,6 +1,6 @@
 //! HTTP: routes become verbs, answers become documents. The dashboard is served beside them.
 
-mod asked;
+pub(crate) mod asked;
 mod certificate;
 mod clients;
 mod document;
@@ -10,29 +10,28 @@ mod openapi;
 mod page;
 mod problem;
 mod reply;
-mod routes;
+pub(crate) mod routes;
 mod serve;
+mod socket;
+mod stream;
 
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Query, RawPathParams, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
-use futures::{Stream, StreamExt as _};
 use ring::digest::{SHA256, digest};
-use tokio_stream::wrappers::ReceiverStream;
 
-use crate::protocol::{Answer, Verb};
+use crate::protocol::{REQUEST_BYTES_MAX, Verb};
 use crate::tokens::hex;
 use crate::{Peer, Reply};
 use asked::Asked;
 use document::Document;
 use guard::Guard;
 use routes::{Body, Gives, Method, Route};
+use socket::Caller;
 
 pub use certificate::{Certificate, CertificateError, CertificateFiles};
 pub use document::{Done, List, LogLine, Submitted, Version};
@@ -40,13 +39,10 @@ pub use hosts::{Hosts, check_host_name};
 pub use openapi::openapi;
 pub use problem::{FieldProblem, Problem};
 pub use serve::{ANSWERING, Listening, Tls, listen, serve};
+pub use socket::{CALLERS, serve_socket};
 
-/// Bytes of a body: a job file may be as long as any other file.
+/// Bytes of a body that comes with a token: a job file may be as long as any other file.
 const BODY_BYTES_MAX: usize = phalanx_spec::FILE_BYTES_MAX;
-/// A stream begins with its first answer, and after this time without one.
-const AT_ONCE: Duration = Duration::from_millis(200);
-/// Answers on their way to a client that reads slowly.
-const ON_THE_WAY: usize = 16;
 
 /// Who answers: a world.
 pub trait Backend: Send + Sync + 'static {
@@ -151,15 +147,26 @@ async fn answer(
     request: axum::extract::Request,
 ) -> Result<Response, Box<Problem>> {
     let (parts, body) = request.into_parts();
-    let peer = if route.needs_token() { Some(shared.peer(&parts.headers).await?) } else { None };
+    let caller = parts.extensions.get::<Caller>();
+    let peer = match caller {
+        Some(caller) => Some(caller.peer.clone()),
+        None if route.needs_token() => Some(shared.peer(&parts.headers).await?),
+        None => None,
+    };
     let is_stream = matches!(route.gives, Gives::Events(_));
-    let place = peer.as_ref().map(|peer| shared.guard.admit(peer, is_stream)).transpose()?;
-    let body_max = if matches!(route.body, Body::Nothing) { 0 } else { BODY_BYTES_MAX };
+    // A caller has the place of the connection.
+    let counted = peer.as_ref().filter(|_| caller.is_none());
+    let place = counted.map(|peer| shared.guard.admit(peer, is_stream)).transpose()?;
+    let body_max = match (&route.body, caller) {
+        (Body::Nothing, _) => 0,
+        (_, Some(_)) => REQUEST_BYTES_MAX,
+        (_, None) => BODY_BYTES_MAX,
+    };
     let Query(query) = query.map_err(|e| Problem::field("query", e.body_text(), ""))?;
     let asked = Asked {
         path: path.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
         query,
-        body: guard::read(body, body_max).await?,
+        body: guard::read(body, body_max, caller).await?,
         key: header_text(&parts.headers, "idempotency-key")?.map(str::to_owned),
         last_event: header_text(&parts.headers, "last-event-id")?.and_then(|text| text.parse().ok()),
     };
@@ -172,7 +179,7 @@ async fn answer(
             let known = header_text(&parts.headers, "if-none-match")?.map(str::to_owned);
             one(work, known.filter(|_| route.method == Method::Get)).await?
         }
-        Gives::Events(_) => begun(work).await?,
+        Gives::Events(_) => stream::begun(work).await?,
     };
     // Until all of it is sent: a client that reads slowly takes a place.
     Ok(response.map(|body| axum::body::Body::new(guard::Held::new(body, place))))
@@ -198,9 +205,6 @@ impl Work {
     }
 }
 
-type Answers = tokio::sync::mpsc::Receiver<Answer>;
-type Working = tokio::task::JoinHandle<Result<(), Box<Problem>>>;
-
 /// The one answer to a verb, with its tag. A client that knows the tag has the document, and hears so and nothing more.
 async fn one(work: Work, known: Option<String>) -> Result<Response, Box<Problem>> {
     // On a thread that may wait: large documents are written there, too.
@@ -224,65 +228,6 @@ async fn one(work: Work, known: Option<String>) -> Result<Response, Box<Problem>
         response.headers_mut().insert(header::ETAG, tag);
     }
     Ok(response)
-}
-
-/// A stream, unless the verb is refused before it begins: that is an error with its status.
-async fn begun(work: Work) -> Result<Response, Box<Problem>> {
-    let (sender, mut answers) = tokio::sync::mpsc::channel(ON_THE_WAY);
-    let runtime = tokio::runtime::Handle::current();
-    let work = Arc::new(work);
-    let of_stream = Arc::clone(&work);
-    let working =
-        tokio::task::spawn_blocking(move || work.carry_out(&mut reply::Channel::new(sender, runtime)));
-    match tokio::time::timeout(AT_ONCE, answers.recv()).await {
-        Ok(None) => {
-            working.await.map_err(|_| Problem::unexpected())??;
-            Ok(events(of_stream, None, answers, tokio::spawn(async { Ok(()) })))
-        }
-        Ok(first) => Ok(events(of_stream, first, answers, working)),
-        Err(_) => Ok(events(of_stream, None, answers, working)),
-    }
-}
-
-/// Answers as server-sent events, until the verb ends or the client goes.
-fn events(work: Arc<Work>, first: Option<Answer>, answers: Answers, working: Working) -> Response {
-    let named = |name: &str, id: Option<u64>, json: Vec<u8>| {
-        let event = Event::default().event(name).data(String::from_utf8_lossy(&json));
-        match id {
-            Some(id) => event.id(id.to_string()),
-            None => event,
-        }
-    };
-    let all = futures::stream::iter(first).chain(ReceiverStream::new(answers));
-    let each = all.map(move |answer| {
-        let (name, id) = match &answer {
-            Answer::Change(change) => ("change", Some(change.id)),
-            Answer::Reset { id } => ("reset", Some(*id)),
-            Answer::Log { .. } => ("log", None),
-            Answer::End => return named("end", None, b"{}".to_vec()),
-            _ => ("event", None),
-        };
-        match (work.route.tell)(&work.asked, answer) {
-            Ok(Document { json, .. }) => named(name, id, json),
-            Err(problem) => problem_event(&problem),
-        }
-    });
-    let last = futures::stream::once(working).filter_map(async |said| match said {
-        Ok(Ok(())) => None,
-        Ok(Err(problem)) => Some(problem_event(&problem)),
-        Err(_) => Some(problem_event(&Problem::unexpected())),
-    });
-    let stream = each.chain(last).map(Ok::<_, std::convert::Infallible>);
-    sse(stream)
-}
-
-fn sse(stream: impl Stream<Item = Result<Event, std::convert::Infallible>> + Send + 'static) -> Response {
-    Sse::new(stream).keep_alive(KeepAlive::default()).into_response()
-}
-
-/// A stream has begun with 200, so what goes wrong later is an event of it.
-fn problem_event(problem: &Problem) -> Event {
-    Event::default().event("problem").data(serde_json::to_string(problem).unwrap_or_default())
 }
 
 impl Shared {

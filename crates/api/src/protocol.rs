@@ -1,7 +1,7 @@
-//! What goes over the control socket: one JSON line per request, one or more per answer.
+//! What worlds are asked and what they answer, whoever asks: verbs and their answers. [`crate::http`] has a route for each
+//! verb. Who asks is not in them.
 //!
-//! The socket is a Unix socket; who asks is known from the kernel (`SO_PEERCRED`), never from the request.
-//! Shapes carry [`VERSION`]; fields are only ever added within one version.
+//! Documents carry [`VERSION`] where people see them; fields are only ever added within one version.
 
 mod access;
 mod advise;
@@ -54,16 +54,10 @@ pub use watch::{ChangeKind, ChangeView};
 
 /// Version of every shape below; shown as `apiVersion` in `-o json`.
 pub const VERSION: &str = "phalanx/v1";
-/// A request line is at most this long.
+/// What a request carries over the control socket is at most this long.
 pub const REQUEST_BYTES_MAX: usize = 16 << 20;
 /// Jobs that one request waits for.
 pub const WAIT_JOBS_MAX: usize = 10_000;
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Request {
-    pub version: String,
-    pub verb: Verb,
-}
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -159,8 +153,6 @@ pub enum Verb {
     Cancel {
         job: JobRef,
     },
-    /// All nodes.
-    Nodes,
     /// A part of the nodes; answers [`Answer::Nodes`].
     FindNodes(NodeFilter),
     /// Everything about the machines, for pictures and checks.
@@ -417,7 +409,6 @@ impl Verb {
                 | Self::Logs { .. }
                 | Self::Follow { .. }
                 | Self::Wait { .. }
-                | Self::Nodes
                 | Self::FindNodes(_)
                 | Self::Topology
                 | Self::Queues

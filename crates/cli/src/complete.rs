@@ -10,8 +10,8 @@ use clap::{Arg, ArgAction, Command, CommandFactory, ValueHint};
 use clap_complete::CompleteEnv;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::Shells;
-use phalanx_api::protocol::{Answer, JobFilter, TopologyView, Verb};
-use phalanx_local::client;
+use phalanx_api::client;
+use phalanx_api::protocol::{Answer, JobFilter, NodeFilter, TopologyView, Verb};
 use phalanx_model::LevelName;
 use phalanx_sim::command::{Choice, Offer, offers};
 
@@ -125,7 +125,7 @@ pub(crate) fn job_names(current: &OsStr) -> Vec<CompletionCandidate> {
 
 /// Names of nodes.
 pub(crate) fn nodes(current: &OsStr) -> Vec<CompletionCandidate> {
-    let Some(Answer::Nodes(view)) = ask(Verb::Nodes) else { return Vec::new() };
+    let Some(Answer::Nodes(view)) = ask(Verb::FindNodes(NodeFilter::default())) else { return Vec::new() };
     matching(current, view.nodes.iter().map(|node| CompletionCandidate::new(node.name.to_string())))
 }
 

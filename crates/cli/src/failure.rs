@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use phalanx_api::client::ClientError;
 use phalanx_api::protocol::{ErrorCode, VERSION};
-use phalanx_local::client::ClientError;
 use phalanx_spec::SpecError;
 use serde_json::{Value, json};
 
@@ -129,7 +129,7 @@ impl From<ClientError> for Failure {
                 message,
                 "jobs go on; try again, or see daemon.log in its state folder",
             ),
-            ClientError::Misunderstood(_) => {
+            ClientError::Misunderstood(_) | ClientError::NoHttp => {
                 Self::new("misunderstood", INTERNAL, message, Self::unexpected().hint)
             }
             ClientError::Refused(view) => {

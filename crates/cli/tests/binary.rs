@@ -7,7 +7,8 @@ mod page;
 mod views;
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write as _};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -50,7 +51,7 @@ fn world(verb: &Verb) -> Vec<Answer> {
                 |rank, line: &str| Answer::Log { task: None, rank, attempt: 1, at, line: line.to_owned() };
             vec![line(0, "zero"), line(1, "one"), Answer::End]
         }
-        Verb::Nodes => vec![Answer::Nodes(views::nodes())],
+        Verb::FindNodes(_) => vec![Answer::Nodes(views::nodes())],
         Verb::Endpoints { job: JobRef::Name(name), .. } if name == "nope" => {
             vec![Answer::Error(ErrorView::new(ErrorCode::NotFound, "job 8 (nope) has ended", "-"))]
         }
@@ -104,14 +105,13 @@ fn world(verb: &Verb) -> Vec<Answer> {
         Verb::NewToken(_) => vec![Answer::Token(views::new_token())],
         Verb::Tokens => vec![Answer::Tokens(views::tokens())],
         Verb::RevokeToken { name, .. } => done(&format!("token {name} is no longer valid")),
-        // Only HTTP clients ask so.
+        // The command line does not ask so here.
         Verb::Whoami
         | Verb::Overview
         | Verb::Node { .. }
         | Verb::Watch { .. }
         | Verb::SubmitFile { .. }
         | Verb::Follow { .. }
-        | Verb::FindNodes(_)
         | Verb::Wait { .. } => Vec::new(),
     }
 }
@@ -343,12 +343,26 @@ fn the_definitions_of_our_resources_are_printed_as_they_stand_in_deploy() {
 
 #[test]
 fn a_daemon_that_breaks_off_or_lies_is_an_error() {
+    // Closes each connection, or answers as versions did that spoke no HTTP.
+    for (answer, code, told) in [("", 75, "broke off"), ("{\"error\":{}}\n", 70, "older version")] {
+        let fake = Fake::absent();
+        let listener = UnixListener::bind(fake.state().join("phalanx.sock")).unwrap();
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().map_while(Result::ok) {
+                let mut begin = [0; 8];
+                stream.read_exact(&mut begin).and_then(|()| stream.write_all(answer.as_bytes())).unwrap();
+            }
+        });
+        let run = fake.run("ps");
+        assert_eq!(run.code, code, "{}", run.err);
+        assert!(run.err.contains(told), "{}", run.err);
+    }
     let silent = Fake::start(|_| Vec::new());
-    assert_eq!(silent.run("ps").code, 75);
     let lying = Fake::start(|_| vec![Answer::Queues(Vec::new())]);
-    let run = lying.run("ps");
-    assert_eq!(run.code, 70);
-    assert!(run.err.contains("another version"), "{}", run.err);
+    for run in [silent.run("ps"), lying.run("ps")] {
+        assert_eq!(run.code, 70);
+        assert!(run.err.contains("unexpected answer"), "{}", run.err);
+    }
 }
 
 #[test]
@@ -383,7 +397,7 @@ fn a_dry_run_on_a_machine_without_gpus_says_so() {
             let view = phalanx_api::protocol::DryRunView { rejected: Some(rejected), ..views::dry_run() };
             vec![Answer::DryRun(view)]
         }
-        Verb::Nodes => {
+        Verb::FindNodes(_) => {
             let mut view = views::nodes();
             view.nodes.iter_mut().for_each(|node| node.devices = 0);
             vec![Answer::Nodes(view)]

@@ -67,7 +67,6 @@ impl Act {
             | Verb::Logs { .. }
             | Verb::Follow { .. }
             | Verb::Wait { .. }
-            | Verb::Nodes
             | Verb::FindNodes(_)
             | Verb::Topology
             | Verb::Queues

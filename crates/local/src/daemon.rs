@@ -346,8 +346,7 @@ fn serve(daemon: &Arc<Daemon>) -> Result<(), UpError> {
     let listener = listen(&daemon.paths)?;
     let socket = daemon.paths.socket();
     info!(socket = %socket.display(), epoch = daemon.epoch, isolation = daemon.isolation, "ready");
-    let serving = Arc::clone(daemon);
-    threads::vital("server", move || server::serve(&listener, &serving)).map_err(UpError::Thread)?;
+    server::serve(listener, daemon).map_err(UpError::Thread)?;
     // Nobody listens where no service manager started the daemon.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
     Ok(())

@@ -8,10 +8,10 @@ use phalanx_model::Epoch;
 use phalanx_shell::{JournalError, cut_at_damage, segment_state, segments, usable_segment};
 
 use crate::Paths;
-use crate::client;
 use crate::daemon::{UpError, lock};
 use crate::losses;
-use phalanx_api::protocol::{Answer, NodesView, Verb};
+use phalanx_api::client;
+use phalanx_api::protocol::NodesView;
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,10 +73,7 @@ pub fn examine(paths: &Paths) -> Vec<Finding> {
         let detail = format!("cannot read the state folder {}: {e}", paths.root().display());
         return vec![finding(Severity::Damage, "state", detail, "--state names another folder")];
     }
-    let nodes = match client::ask_once(&paths.socket(), Verb::Nodes) {
-        Ok(Answer::Nodes(view)) => Some(view),
-        _ => None,
-    };
+    let nodes = client::nodes(&paths.socket()).ok();
     let mut found = vec![match nodes {
         Some(_) => finding(Severity::Good, "daemon", "runs", ""),
         None => finding(Severity::Warning, "daemon", "does not answer", "`phalanx up --detach` starts it"),

@@ -11,7 +11,6 @@ mod api;
 mod audit;
 mod budgets;
 mod checkpoints;
-pub mod client;
 mod clock;
 mod cluster;
 pub mod daemon;

@@ -127,7 +127,6 @@ fn carry_out(daemon: &Arc<Daemon>, peer: &Peer, verb: Verb, reply: &mut dyn Repl
         Verb::Terminal { job } => terminal::of_job(daemon, peer, &job)?,
         Verb::Exec { job, ask } => terminal::exec(daemon, peer, &job, &ask)?,
         Verb::Cancel { job } => cancel(daemon, peer, &job)?,
-        Verb::Nodes => nodes::list(daemon)?,
         Verb::FindNodes(filter) => nodes::find(daemon, filter)?,
         Verb::Topology => {
             let map = daemon.map.clone();

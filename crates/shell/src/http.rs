@@ -3,6 +3,7 @@
 
 mod tls;
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -10,17 +11,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::http::{StatusCode, header};
+use axum::http::{Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use hyper::body::Incoming;
 use hyper::server::conn::http1::Builder;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use prometheus_client::registry::Registry;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
+use tower::Service;
 
 pub use tls::Configuration;
 
@@ -96,14 +99,25 @@ pub async fn serve_if<P: Send + 'static>(
 }
 
 /// A stream that ends if the client takes nothing of an answer for too long.
-fn patient(stream: TcpStream, limits: Limits) -> Pin<Box<TimeoutStream<TcpStream>>> {
+fn patient<S: AsyncRead + AsyncWrite>(stream: S, limits: Limits) -> Pin<Box<TimeoutStream<S>>> {
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(limits.write));
     Box::pin(stream)
 }
 
+/// Serves one client of a socket of the machine. What it sends and takes is bounded as on a port.
+pub async fn serve_one<S>(stream: UnixStream, routes: S, limits: Limits)
+where
+    S: Service<Request<Incoming>, Response = Response, Error = Infallible> + Clone,
+{
+    converse(patient(stream, limits), routes, limits).await;
+}
+
 /// Answers the requests of one connection.
-async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, routes: Router, limits: Limits) {
+async fn converse<S>(stream: impl AsyncRead + AsyncWrite + Unpin, routes: S, limits: Limits)
+where
+    S: Service<Request<Incoming>, Response = Response, Error = Infallible> + Clone,
+{
     let mut server = Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(limits.head);
     let serving = server.serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));

@@ -27,7 +27,7 @@ pub use jobs::{
     Reasons, changed, dry_run, job, jobs, newest, reasons, reports, tasks, topology, unkept_spares,
 };
 pub use map::map;
-pub use nodes::{Found, Held, find_nodes, held, node, nodes};
+pub use nodes::{Found, Held, find_nodes, held, node};
 pub use predict::Map;
 pub use queues::{queue, queues};
 pub use told::why as why_sentences;

@@ -8,10 +8,6 @@ use phalanx_model::{Admin, Bandwidth, GangRecord, Node, NodeName, Spare, Uplink}
 use crate::calendar::first_windows;
 use crate::{Books, Unknown};
 
-pub fn nodes(books: &Books<'_>, unknown: Unknown<'_>) -> Vec<NodeView> {
-    views(books, unknown, books.nodes().collect(), held(books))
-}
-
 /// A part of the nodes.
 pub struct Found {
     pub nodes: Vec<NodeView>,

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from ._schemas import (
     AdviceView,
     AuditViewList,
+    Awaited,
     BillView,
     BoostAsk,
     Close,
@@ -18,7 +19,7 @@ from ._schemas import (
     Drain,
     DryRunView,
     EndpointsView,
-    EventViewList,
+    ExecAsk,
     HealthReport,
     HealthView,
     HistoryViewList,
@@ -28,6 +29,7 @@ from ._schemas import (
     JobViewList,
     MapView,
     NewSize,
+    NewTokenView,
     NodeDetailView,
     NodesView,
     Notice,
@@ -38,6 +40,8 @@ from ._schemas import (
     Requeue,
     Scale,
     Submitted,
+    TerminalView,
+    TokenAsk,
     TokenViewList,
     TopologyView,
     UserView,
@@ -64,6 +68,13 @@ class Api:
         """Adds a window of maintenance, or a block of nodes for a queue. For operators."""
         return cast("Done", self._transport.call("POST", "/v1/calendar", body=body))
 
+    def apply_policy(self, body: Optional[Dict[str, Any]] = None) -> Done:
+        """Puts a share policy in force that the `phalanx` command has read from a queue file. The shape is
+        that of the scheduler's own record and changes with its version: programs send queue files to PUT
+        /v1/queues. For operators.
+        """
+        return cast("Done", self._transport.call("PUT", "/v1/policy", body=body))
+
     def apply_queues(self, body: Union[Dict[str, Any], str]) -> Done:
         """Puts a queue file in force: the whole tree of queues, and the settings. For operators."""
         return cast("Done", self._transport.call("PUT", "/v1/queues", body=body))
@@ -84,6 +95,10 @@ class Api:
         """Closes a node for new work. For operators."""
         return cast("Done", self._transport.call("POST", f"/v1/nodes/{_part(node)}/cordon", body=body))
 
+    def create_token(self, body: Optional[TokenAsk] = None) -> NewTokenView:
+        """Makes a token for the caller, and says it this once. Over the control socket alone."""
+        return cast("NewTokenView", self._transport.call("POST", "/v1/tokens", body=body))
+
     def drain_node(self, node: str, body: Optional[Drain] = None) -> Done:
         """Moves the gangs on a node away, now or by a time, and closes it for new work. For operators."""
         return cast("Done", self._transport.call("POST", f"/v1/nodes/{_part(node)}/drain", body=body))
@@ -92,9 +107,17 @@ class Api:
         """What the submission of a job file would do: when and where it would start. Nothing is submitted."""
         return cast("DryRunView", self._transport.call("POST", "/v1/jobs/dry-run", body=body))
 
+    def dry_run_resolved_job(self, body: Optional[Dict[str, Any]] = None) -> DryRunView:
+        """What the submission of a resolved job would do. Nothing is submitted."""
+        return cast("DryRunView", self._transport.call("POST", "/v1/submissions/dry-run", body=body))
+
     def explain_job(self, job: str) -> WhyView:
         """Why a job waits, what would change that, and when it is expected to start."""
         return cast("WhyView", self._transport.call("GET", f"/v1/jobs/{_part(job)}/why"))
+
+    def follow_job(self, job: str) -> EventStream:
+        """What happens to a job, as it happens: events `event` until the job has ended, then `job`."""
+        return self._transport.stream("GET", f"/v1/jobs/{_part(job)}/follow")
 
     def follow_job_logs(self, job: str, *, rank: Optional[int] = None, attempt: Optional[int] = None, tail: Optional[int] = None, since: Optional[int] = None, follow: Optional[bool] = None, timestamps: Optional[bool] = None) -> EventStream:
         """Lines of the output of a job's ranks: events `log`, then `end`."""
@@ -108,9 +131,9 @@ class Api:
         """What devices were for, and what it cost. Users see what their jobs held, operators all of it."""
         return cast("BillView", self._transport.call("GET", "/v1/bill", query={"by": by, "user": user, "queue": queue, "since": since, "until": until}))
 
-    def get_health(self) -> HealthView:
+    def get_health(self, *, node: Optional[str] = None) -> HealthView:
         """What is not ok of nodes and devices, with its evidence, and the last samples."""
-        return cast("HealthView", self._transport.call("GET", "/v1/health"))
+        return cast("HealthView", self._transport.call("GET", "/v1/health", query={"node": node}))
 
     def get_job(self, job: str) -> JobView:
         """One job, by its number or its name; `7.3` is task 3 of the array 7."""
@@ -132,6 +155,12 @@ class Api:
         """One queue with every term of the order, and the gangs that wait in it."""
         return cast("QueueDetailView", self._transport.call("GET", f"/v1/queues/{_part(queue)}"))
 
+    def get_snapshot(self) -> Dict[str, Any]:
+        """All that rebuilds the scheduler as it is now, elsewhere: `phalanx sim` and `phalanx replay` read
+        it. For operators.
+        """
+        return cast("Dict[str, Any]", self._transport.call("GET", "/v1/snapshot"))
+
     def get_topology(self) -> TopologyView:
         """Everything about the machines: the domain tree, links, and predicted costs."""
         return cast("TopologyView", self._transport.call("GET", "/v1/topology"))
@@ -152,21 +181,21 @@ class Api:
         """Who changed what, the oldest first. Users see what they did, operators all of it."""
         return cast("AuditViewList", self._transport.call("GET", "/v1/audit", query={"user": user, "node": node, "since": since, "limit": limit}))
 
-    def list_endpoints(self, job: str) -> EndpointsView:
+    def list_endpoints(self, job: str, *, node: Optional[str] = None) -> EndpointsView:
         """Where the replicas of a service are reached."""
-        return cast("EndpointsView", self._transport.call("GET", f"/v1/jobs/{_part(job)}/endpoints"))
+        return cast("EndpointsView", self._transport.call("GET", f"/v1/jobs/{_part(job)}/endpoints", query={"node": node}))
 
     def list_events(self, *, limit: Optional[int] = None) -> HistoryViewList:
         """The newest events of all jobs, the oldest first."""
         return cast("HistoryViewList", self._transport.call("GET", "/v1/events", query={"limit": limit}))
 
-    def list_job_events(self, job: str, *, limit: Optional[int] = None) -> EventViewList:
+    def list_job_events(self, job: str, *, limit: Optional[int] = None) -> HistoryViewList:
         """What happened to a job, the oldest first."""
-        return cast("EventViewList", self._transport.call("GET", f"/v1/jobs/{_part(job)}/events", query={"limit": limit}))
+        return cast("HistoryViewList", self._transport.call("GET", f"/v1/jobs/{_part(job)}/events", query={"limit": limit}))
 
-    def list_jobs(self, *, finished: Optional[bool] = None, owner: Optional[str] = None, queue: Optional[str] = None, name: Optional[str] = None, text: Optional[str] = None, state: Optional[str] = None, limit: Optional[int] = None, after: Optional[int] = None) -> JobViewList:
+    def list_jobs(self, *, finished: Optional[bool] = None, owner: Optional[str] = None, uid: Optional[int] = None, queue: Optional[str] = None, name: Optional[str] = None, text: Optional[str] = None, state: Optional[str] = None, limit: Optional[int] = None, after: Optional[int] = None) -> JobViewList:
         """Jobs, the newest first: those that have not ended, or all."""
-        return cast("JobViewList", self._transport.call("GET", "/v1/jobs", query={"finished": finished, "owner": owner, "queue": queue, "name": name, "text": text, "state": state, "limit": limit, "after": after}))
+        return cast("JobViewList", self._transport.call("GET", "/v1/jobs", query={"finished": finished, "owner": owner, "uid": uid, "queue": queue, "name": name, "text": text, "state": state, "limit": limit, "after": after}))
 
     def list_nodes(self, *, text: Optional[str] = None, state: Optional[str] = None, limit: Optional[int] = None, after: Optional[str] = None) -> NodesView:
         """Nodes in the order of their names, with what is free and who holds the rest."""
@@ -193,6 +222,10 @@ class Api:
         file. For operators.
         """
         return cast("Done", self._transport.call("POST", f"/v1/nodes/{_part(node)}/notice", body=body))
+
+    def open_terminal(self, job: str) -> TerminalView:
+        """Where the terminal of a running job is. Over the control socket alone."""
+        return cast("TerminalView", self._transport.call("POST", f"/v1/jobs/{_part(job)}/terminal"))
 
     def plan_moves(self, *, job: Optional[str] = None) -> DefragView:
         """Plans moves of running jobs that open a place for a pending one: what they save and cost."""
@@ -232,9 +265,28 @@ class Api:
         """Sets the number of replicas of a service; without a number, its metric decides."""
         return cast("Done", self._transport.call("POST", f"/v1/jobs/{_part(job)}/scale", body=body))
 
+    def start_command(self, job: str, body: Optional[ExecAsk] = None) -> TerminalView:
+        """Starts a command beside a rank of a running job, and says where its terminal is. Over the control
+        socket alone.
+        """
+        return cast("TerminalView", self._transport.call("POST", f"/v1/jobs/{_part(job)}/exec", body=body))
+
+    def stop_daemon(self) -> Done:
+        """Ends the daemon. Jobs continue, and the next daemon takes them over. For operators, over the
+        control socket alone.
+        """
+        return cast("Done", self._transport.call("POST", "/v1/stop"))
+
     def submit_job(self, body: Union[JobFile, str], *, key: Optional[str] = None) -> Submitted:
         """Submits a job file. It starts in the home of the user unless the file names a folder."""
         return cast("Submitted", self._transport.call("POST", "/v1/jobs", headers={"idempotency-key": key}, body=body))
+
+    def submit_resolved_job(self, body: Optional[Dict[str, Any]] = None) -> Submitted:
+        """Submits a job whose file, flags and environment the `phalanx` command has resolved, with the
+        values of its secrets. The shape is that of the scheduler's own record and changes with its
+        version: programs send job files to POST /v1/jobs.
+        """
+        return cast("Submitted", self._transport.call("POST", "/v1/submissions", body=body))
 
     def uncordon_node(self, node: str) -> Done:
         """Opens a node for new work. For operators."""
@@ -243,6 +295,10 @@ class Api:
     def update_job(self, job: str, body: Optional[JobUpdate] = None) -> Done:
         """Changes the time limit, the priority or the queue of a job that has not ended."""
         return cast("Done", self._transport.call("PATCH", f"/v1/jobs/{_part(job)}", body=body))
+
+    def wait_for_jobs(self, body: Optional[Awaited] = None) -> EventStream:
+        """Waits for the ends of jobs: an event `job` for each that has ended, then `end`."""
+        return self._transport.stream("POST", "/v1/waits", body=body)
 
     def watch_changes(self, *, last_event_id: Optional[int] = None) -> EventStream:
         """What changes, as it changes: events `change`, and `reset` where changes were missed and all is to

@@ -111,6 +111,12 @@ class AuditViewList(_AuditViewListAlways, _AuditViewListMaybe):
     """A part of a list."""
 
 
+class Awaited(TypedDict):
+    """Whose ends are waited for."""
+
+    jobs: List[JobId]
+
+
 class _BandwidthAlways(TypedDict):
     at: Timestamp
     counts_permille: int
@@ -394,16 +400,17 @@ class EventView(_EventViewAlways, _EventViewMaybe):
     """No description."""
 
 
-class _EventViewListAlways(TypedDict):
-    items: List[EventView]
+class _ExecAskAlways(TypedDict):
+    argv: List[str]
 
 
-class _EventViewListMaybe(TypedDict, total=False):
-    next: Union[str, None]
+class _ExecAskMaybe(TypedDict, total=False):
+    rank: Union[int, None]
+    terminal: Union[str, None]
 
 
-class EventViewList(_EventViewListAlways, _EventViewListMaybe):
-    """A part of a list."""
+class ExecAsk(_ExecAskAlways, _ExecAskMaybe):
+    """A command that is to run beside a rank."""
 
 
 class FieldProblem(TypedDict):
@@ -775,6 +782,16 @@ class MapView(TypedDict):
     nodes: List[MapNode]
 
 
+class MemberId(TypedDict):
+    """One member of one attempt of a gang. A restart makes new members: a rank's old exit never counts for
+    its successor.
+    """
+
+    attempt: int
+    gang: GangId
+    rank: int
+
+
 class _MemberViewAlways(TypedDict):
     detail: str
     devices: DeviceMask
@@ -809,6 +826,19 @@ class NewSize(TypedDict, total=False):
     """Which size is wanted."""
 
     size: Union[int, None]
+
+
+class NewTokenView(TypedDict):
+    """A token that was just made."""
+
+    address: str
+    created_at: Timestamp
+    expires_at: Timestamp
+    name: str
+    read_only: bool
+    text: str
+    uid: int
+    user: str
 
 
 class _NodeAlways(TypedDict):
@@ -1255,6 +1285,28 @@ class Submitted(TypedDict):
     existing: bool
     job: JobId
     name: str
+
+
+class TerminalView(TypedDict):
+    """The socket of a keeper (`phalanx_node::terminal`). It listens at once or very soon."""
+
+    dir: str
+    member: MemberId
+    name: str
+    uid: int
+
+
+class _TokenAskAlways(TypedDict):
+    for_ms: int
+    name: str
+
+
+class _TokenAskMaybe(TypedDict, total=False):
+    read_only: bool
+
+
+class TokenAsk(_TokenAskAlways, _TokenAskMaybe):
+    """A token that a user asks for."""
 
 
 class TokenView(TypedDict):

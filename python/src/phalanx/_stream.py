@@ -35,6 +35,9 @@ class EventStream:
     def __next__(self) -> Event:
         fields: Dict[str, str] = {}
         data: List[str] = []
+        if self._is_closed:
+            # Events that came before stay unread.
+            raise StopIteration
         while True:
             line = self._line()
             if line is None:

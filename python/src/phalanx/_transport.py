@@ -93,9 +93,10 @@ class Transport:
         *,
         query: Optional[Mapping[str, Any]] = None,
         headers: Optional[Mapping[str, Any]] = None,
+        body: Json = None,
     ) -> EventStream:
         """The events that answer a request. The caller closes the stream."""
-        request = self._request(method, path, query, headers, None)
+        request = self._request(method, path, query, headers, body)
         return self._retried(request, lambda: self._open(request))
 
     def close(self) -> None:

@@ -8,9 +8,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use phalanx_api::protocol::{Answer, JobRef, JobView, LogAsk, Verb};
+use phalanx_api::client::{ClientError, ask, ask_once};
+use phalanx_api::protocol::{Answer, JobRef, JobView, LogAsk, NodeFilter, Verb};
 use phalanx_local::Paths;
-use phalanx_local::client::{ClientError, ask, ask_once};
 use phalanx_model::{Job, JobId};
 
 use super::processes::{member_dirs, signal, spawned_pids, tokens};
@@ -249,7 +249,7 @@ impl Bench {
 
     /// What `nodes` warns of.
     pub(crate) fn warnings(&self) -> Vec<String> {
-        match self.ask(Verb::Nodes) {
+        match self.ask(Verb::FindNodes(NodeFilter::default())) {
             Ok(Answer::Nodes(view)) => view.warnings,
             other => panic!("{other:?}"),
         }

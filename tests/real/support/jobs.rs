@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use phalanx_api::client::ClientError;
 use phalanx_api::protocol::{Answer, ErrorView};
-use phalanx_local::client::ClientError;
 use phalanx_model::{
     FailureClass, Gang, Job, JobId, JobName, LaunchKind, Needs, Owner, Policy, Program, QueueName, Retry,
     Stop, Timestamp, Topology,

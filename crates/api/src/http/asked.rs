@@ -106,6 +106,17 @@ impl Asked {
         words.map(|word| word.trim().to_owned()).filter(|word| !word.is_empty()).collect()
     }
 
+    /// Nodes that are divided by commas. A comma in brackets belongs to a pattern: `gpu-[1,3],gpu-7`.
+    pub(crate) fn patterns(&self, name: &str) -> Vec<String> {
+        let mut is_inside = false;
+        let is_end = |letter: char| {
+            is_inside = if is_inside { letter != ']' } else { letter == '[' };
+            letter == ',' && !is_inside
+        };
+        let words = self.text(name).unwrap_or_default().split(is_end).map(str::trim);
+        words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
+    }
+
     /// How many items are wanted.
     pub(crate) fn limit(&self) -> Result<u32, Box<Problem>> {
         let limit = self.number("limit")?.unwrap_or(LIMIT);

@@ -21,6 +21,7 @@ use super::asked::Asked;
 use super::hosts::Hosts;
 use super::problem::Problem;
 use super::routes::Route;
+use super::socket::Caller;
 use crate::Peer;
 
 /// Requests of one user that are answered at once; streams are among them.
@@ -187,6 +188,10 @@ pub(crate) async fn check(State(shared): State<Shared>, request: Request, next: 
 }
 
 fn check_host(guard: &Guard, request: &Request) -> Result<(), Box<Problem>> {
+    if request.extensions().get::<Caller>().is_some() {
+        // No page of another site reaches a socket of the machine.
+        return Ok(());
+    }
     let text =
         |name| request.headers().get(name).map(|value: &HeaderValue| value.to_str().unwrap_or_default());
     let host = request.uri().authority().map(|of| of.as_str()).or_else(|| text(header::HOST));
@@ -215,8 +220,8 @@ fn check_host(guard: &Guard, request: &Request) -> Result<(), Box<Problem>> {
     }
 }
 
-/// The body, if it comes in time and is no longer than this.
-pub(crate) async fn read(body: Body, most: usize) -> Result<Vec<u8>, Box<Problem>> {
+/// The body, if it comes in time, is no longer than this, and there is room for it.
+pub(crate) async fn read(body: Body, most: usize, caller: Option<&Caller>) -> Result<Vec<u8>, Box<Problem>> {
     let mut stream = body.into_data_stream();
     let reading = async {
         let mut all = Vec::new();
@@ -230,6 +235,7 @@ pub(crate) async fn read(body: Body, most: usize) -> Result<Vec<u8>, Box<Problem
                 let status = StatusCode::PAYLOAD_TOO_LARGE;
                 return Err(Problem::new(status, "too_large", detail, "put large values into files"));
             }
+            caller.map_or(Ok(()), |caller| caller.hold(chunk.len()))?;
             all.extend_from_slice(&chunk);
         }
         Ok(all)

@@ -42,6 +42,11 @@ impl Hosts {
         Self { listed: listed.collect(), certificate: Some((certificate, port)) }
     }
 
+    /// None: clients of a socket of the machine may write any name.
+    pub(crate) const fn of_socket() -> Self {
+        Self { listed: Vec::new(), certificate: None }
+    }
+
     pub(crate) const fn scheme(&self) -> &'static str {
         if self.is_https() { "https" } else { "http" }
     }

@@ -12,6 +12,9 @@ use crate::protocol::Answer;
 
 /// How long a client may take to take an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Answers of a batch, and bytes of the lines in it, at most.
+const BATCH: usize = 256;
+const BATCH_BYTES: usize = 16 << 10;
 
 /// The first answer alone: a verb with one answer gives no more.
 #[derive(Default)]
@@ -34,29 +37,41 @@ impl Reply for First {
     }
 }
 
-pub(crate) struct Channel {
-    answers: Sender<Answer>,
+/// Answers that are sent together: a job may write many lines.
+pub(crate) struct Batches {
+    answers: Sender<Vec<Answer>>,
     runtime: Handle,
+    batch: Vec<Answer>,
+    /// Of the lines in the batch.
+    bytes: usize,
 }
 
-impl Channel {
-    pub(crate) const fn new(answers: Sender<Answer>, runtime: Handle) -> Self {
-        Self { answers, runtime }
+impl Batches {
+    pub(crate) const fn new(answers: Sender<Vec<Answer>>, runtime: Handle) -> Self {
+        Self { answers, runtime, batch: Vec::new(), bytes: 0 }
     }
 }
 
-impl Reply for Channel {
+impl Reply for Batches {
     fn send(&mut self, answer: &Answer) -> io::Result<()> {
-        let sending = self.answers.send(answer.clone());
+        if let Answer::Log { line, .. } = answer {
+            self.bytes += line.len();
+        }
+        self.batch.push(answer.clone());
+        if self.batch.len() >= BATCH || self.bytes >= BATCH_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        self.bytes = 0;
+        let sending = self.answers.send(std::mem::take(&mut self.batch));
         match self.runtime.block_on(async { timeout(PATIENCE, sending).await }) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(io::ErrorKind::BrokenPipe.into()),
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
         }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 
     fn is_gone(&self) -> bool {

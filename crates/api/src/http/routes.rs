@@ -21,9 +21,9 @@ macro_rules! list {
     };
 }
 
-mod admin;
-mod cluster;
-mod jobs;
+pub(crate) mod admin;
+pub(crate) mod cluster;
+pub(crate) mod jobs;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
@@ -128,6 +128,11 @@ const LIMIT: Query = number("limit", "Items at most; 200 if it is not given, and
 
 fn shape<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     generator.subschema_for::<T>()
+}
+
+/// An object whose fields are not part of the API.
+fn object(_: &mut SchemaGenerator) -> Schema {
+    schemars::json_schema!({ "type": "object" })
 }
 
 /// A read without parameters.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tower::ServiceExt as _;
 
 use super::*;
-use crate::protocol::{ChangeKind, ChangeView, ErrorCode, ErrorView, JobRef, JobView, WrongField};
+use crate::protocol::{Answer, ChangeKind, ChangeView, ErrorCode, ErrorView, JobRef, JobView, WrongField};
 
 const HOST: &str = "127.0.0.1:7077";
 
@@ -182,6 +182,9 @@ async fn only_a_valid_token_opens_a_route() {
 async fn a_token_that_reads_changes_nothing() {
     let world = Arc::new(World::default());
     let wall = ("authorization", "Bearer wall");
+    let submission = serde_json::json!({ "job": crate::client::tests::resolved_job() }).to_string();
+    let policy =
+        serde_json::json!({ "settings": phalanx_model::Settings::default(), "queues": [] }).to_string();
     for route in routes::all().filter(|route| route.method != Method::Get) {
         let path = route.path.replace("{job}", "1").replace("{node}", "n1").replace("{name}", "t");
         let method = format!("{:?}", route.method).to_uppercase();
@@ -191,16 +194,23 @@ async fn a_token_that_reads_changes_nothing() {
             "/v1/health/reports" => r#"{"node":"n1","device":null,"finding":{"xid":79}}"#,
             "/v1/calendar" => r#"{"nodes":["n1"],"begins_at":1,"ends_at":2,"held_for":null}"#,
             "/v1/queues" => "queues: []",
+            "/v1/policy" => &policy,
+            "/v1/submissions" | "/v1/submissions/dry-run" => &submission,
+            "/v1/waits" => r#"{"jobs":[1]}"#,
+            "/v1/tokens" => r#"{"name":"t","for_ms":1}"#,
+            "/v1/jobs/{job}/exec" => r#"{"rank":null,"argv":["x"],"terminal":null}"#,
             "/v1/jobs" | "/v1/jobs/dry-run" => "command: [x]",
             _ => "",
         };
         let kind = if body.starts_with('{') { JSON } else { ("content-type", "application/yaml") };
-        let answered = ask_with(&world, &method, &path, &[wall, kind], body).await;
-        let may = route.path == "/v1/jobs/dry-run";
+        let answered = ask_with(&world, &method, &path, &[wall, kind], body.to_owned()).await;
+        let may = ["/v1/jobs/dry-run", "/v1/submissions/dry-run", "/v1/waits"].contains(&route.path);
         assert_eq!(answered.status == StatusCode::FORBIDDEN, !may, "{method} {path}: {}", answered.text);
     }
     let asked = world.0.lock().unwrap().clone();
-    assert!(asked.len() == 1 && asked[0].contains("dry_run\":true"), "{asked:?}");
+    let reads = ["dry_run\":true", "dry_run", "wait"];
+    let are_reads = asked.iter().zip(reads).all(|(asked, read)| asked.contains(read));
+    assert!(asked.len() == reads.len() && are_reads, "{asked:?}");
     let read = ask_with(&world, "GET", "/v1/jobs", &[wall], Content::empty()).await;
     assert_eq!(read.status, StatusCode::OK);
 }

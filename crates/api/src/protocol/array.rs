@@ -1,5 +1,7 @@
 //! How users name jobs and tasks of arrays, and what they see of an array.
 
+use std::fmt;
+
 use phalanx_model::{JobId, Progress, Tasks};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,6 +15,17 @@ pub enum JobRef {
     Name(String),
     /// Tasks of an array, by their numbers.
     Tasks(JobId, Tasks),
+}
+
+impl fmt::Display for JobRef {
+    /// As [`JobRef::parse`] reads it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Id(id) => write!(f, "{id}"),
+            Self::Name(name) => f.write_str(name),
+            Self::Tasks(id, tasks) => write!(f, "{id}.{tasks}"),
+        }
+    }
 }
 
 impl JobRef {

@@ -100,6 +100,13 @@ pub struct NodeFilter {
     pub limit: u32,
 }
 
+impl Default for NodeFilter {
+    /// The first nodes, as many as one answer has.
+    fn default() -> Self {
+        Self { text: None, state: None, after: None, limit: 10_000 }
+    }
+}
+
 /// What nodes are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -305,7 +305,7 @@ fn paragraph(lines: &[String], one_line: bool) -> String {
 }
 
 fn show_nodes(session: &Session, words: &[&str], one_line: bool) -> Result<String, Failure> {
-    let Answer::Nodes(view) = session.ask(Ask::Nodes)? else { return Err(Failure::unexpected()) };
+    let view = session.nodes()?;
     let mut wanted = Vec::new();
     for word in words {
         wanted.extend(hostlist::expand(word).map_err(|e| FROM.refuse(&e, ""))?);
@@ -353,7 +353,7 @@ pub(super) fn node_text(node: &NodeView, (now, tz): (Timestamp, &TimeZone), one_
 
 fn show_partitions(session: &Session, words: &[&str], one_line: bool) -> Result<String, Failure> {
     let Answer::Queues(queues) = session.ask(Ask::Queues)? else { return Err(Failure::unexpected()) };
-    let Answer::Nodes(view) = session.ask(Ask::Nodes)? else { return Err(Failure::unexpected()) };
+    let view = session.nodes()?;
     let names = sinfo::partitions(&queues);
     let is_wanted = |name: &&String| words.is_empty() || words.contains(&name.trim_end_matches('*'));
     let nodes: Vec<String> = view.nodes.iter().map(|node| node.name.to_string()).collect();

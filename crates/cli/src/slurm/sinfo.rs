@@ -69,7 +69,7 @@ pub(super) struct Line<'a> {
 pub(super) fn sinfo(session: &Session, words: &[String]) -> Result<ExitCode, Failure> {
     let given = options::read(&[FLAGS], FROM, words, After::Options)?;
     super::note(&FROM, &given);
-    let Answer::Nodes(view) = session.ask(Ask::Nodes)? else { return Err(Failure::unexpected()) };
+    let view = session.nodes()?;
     let Answer::Queues(queues) = session.ask(Ask::Queues)? else { return Err(Failure::unexpected()) };
     let by_node = given.has("Node");
     let format = match given.get("format") {

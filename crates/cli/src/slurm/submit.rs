@@ -169,7 +169,7 @@ fn read(session: &Session, given: &Given, from: Where<'_>) -> Result<Wanted, Fai
 
 /// The largest node, the models of GPUs, and the levels above the nodes.
 fn cluster(session: &Session) -> Result<(Largest, Vec<String>), Failure> {
-    let Answer::Nodes(view) = session.ask(Ask::Nodes)? else { return Err(Failure::unexpected()) };
+    let view = session.nodes()?;
     let Answer::Map(map) = session.ask(Ask::Map)? else { return Err(Failure::unexpected()) };
     let nodes = || view.nodes.iter();
     let mut models: Vec<String> =

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::show;
 
 pub(super) fn nodes(session: &Session) -> Result<ExitCode, Failure> {
-    let Answer::Nodes(view) = session.ask(Ask::Nodes)? else { return Err(Failure::unexpected()) };
+    let view = session.nodes()?;
     let names = || view.nodes.iter().map(|node| node.name.to_string()).collect();
     let body = serde_json::json!({
         "items": view.nodes, "isolation": view.isolation, "notes": view.notes, "warnings": view.warnings

@@ -8,9 +8,9 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
+use phalanx_api::client;
 use phalanx_api::protocol::{Answer, Verb as Ask};
 use phalanx_journal::JournalError;
-use phalanx_local::client;
 use phalanx_local::daemon::{UpError, UpOptions};
 use phalanx_local::daemon_log::{self, DaemonLog};
 use phalanx_node::IsolationChoice;
@@ -188,10 +188,7 @@ fn spawn(session: &Session, up: &Up, log: File) -> Result<Child, Failure> {
 
 fn ready(session: &Session, pid: u32) -> Result<ExitCode, Failure> {
     let root = session.paths.root().display().to_string();
-    let warnings = match client::ask_once(&session.paths.socket(), Ask::Nodes) {
-        Ok(Answer::Nodes(view)) => view.warnings,
-        _ => Vec::new(),
-    };
+    let warnings = client::nodes(&session.paths.socket()).map_or_else(|_| Vec::new(), |view| view.warnings);
     let body = serde_json::json!({ "pid": pid, "state": root, "warnings": warnings });
     let page = |quiet: bool| {
         if quiet { String::new() } else { format!("the daemon runs (pid {pid}, state in {root})\n") }

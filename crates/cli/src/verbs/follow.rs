@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use nix::sys::signal::{SigSet, Signal};
+use phalanx_api::client::{self, ClientError};
 use phalanx_api::protocol::{Answer, JobRef, JobView, LogAsk, Verb as Ask};
-use phalanx_local::client::{self, ClientError};
 use phalanx_model::{Ending, JobId};
 
 use super::{Session, jobs, logs};

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use owo_colors::OwoColorize as _;
 use owo_colors::{AnsiColors, Style};
+use phalanx_api::client;
 use phalanx_api::protocol::{Answer, GangView, JobRef, JobView, LogAsk, VERSION, Verb as Ask};
-use phalanx_local::client;
 
 use super::Session;
 use super::calendar::past;

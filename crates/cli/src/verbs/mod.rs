@@ -35,9 +35,9 @@ use std::time::Duration;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use phalanx_api::protocol::{Answer, JobRef, Verb as Ask};
+use phalanx_api::client;
+use phalanx_api::protocol::{Answer, JobRef, NodesView, Verb as Ask};
 use phalanx_local::Paths;
-use phalanx_local::client;
 
 use crate::args::{Cli, Global, Kind, Reach, SchemaOf, Top, TopOf, Verb, World};
 use crate::complete;
@@ -59,12 +59,14 @@ impl Session {
         Ok(client::ask_once(&self.paths.socket(), verb)?)
     }
 
+    /// All nodes.
+    pub(crate) fn nodes(&self) -> Result<NodesView, Failure> {
+        Ok(client::nodes(&self.paths.socket())?)
+    }
+
     /// What is known of the nodes, to mark declared ones wherever nodes are shown.
     fn fleet(&self) -> Result<Fleet, Failure> {
-        match self.ask(Ask::Nodes)? {
-            Answer::Nodes(view) => Ok(Fleet::new(view.nodes)),
-            _ => Err(Failure::unexpected()),
-        }
+        Ok(Fleet::new(self.nodes()?.nodes))
     }
 
     /// A verb whose answer is one sentence.

@@ -31,7 +31,7 @@ const INTERRUPTED: u8 = 130;
 
 pub(super) fn probe(session: &Session, probe: &Probe) -> Result<ExitCode, Failure> {
     let Answer::Topology(view) = session.ask(Ask::Topology)? else { return Err(Failure::unexpected()) };
-    let Answer::Nodes(nodes) = session.ask(Ask::Nodes)? else { return Err(Failure::unexpected()) };
+    let nodes = session.nodes()?;
     let chosen = choose(session, &view, &nodes, &probe.nodes)?;
     let tasks = plan(session, &chosen, probe)?;
     if let Some(path) = &probe.to {

@@ -95,7 +95,7 @@ fn note_unknown_nodes(session: &Session, job: &Job) -> Result<(), Failure> {
     if named().next().is_none() {
         return Ok(());
     }
-    let Answer::Nodes(known) = session.ask(Ask::Nodes)? else { return Err(Failure::unexpected()) };
+    let known = session.nodes()?;
     for name in named().filter(|name| !known.nodes.iter().any(|node| node.name == **name)) {
         session.out.note(&format!("no node is named {name} now; `phalanx nodes` lists those that there are"));
     }
@@ -156,7 +156,7 @@ pub(crate) fn preview(session: &Session, job: &Job) -> Result<ExitCode, Failure>
             session.out.show("DryRun", body, |_| String::new(), Vec::new)?;
             return Ok(ExitCode::from(USAGE));
         }
-        let Answer::Nodes(known) = session.ask(Ask::Nodes)? else { return Err(Failure::unexpected()) };
+        let known = session.nodes()?;
         let devices = known.nodes.iter().map(|node| node.devices).sum();
         let (message, hint) = phalanx_local::unfit(job, why, devices);
         return Err(Failure::usage(format!("this job would be refused: {message}"), hint));

@@ -62,7 +62,7 @@ impl Drop for Screen {
 }
 
 fn look(session: &Session) -> Result<Seen, Failure> {
-    let Answer::Nodes(nodes) = session.ask(Ask::Nodes)? else { return Err(Failure::unexpected()) };
+    let nodes = session.nodes()?;
     let list = Ask::List { finished: false, filter: JobFilter::default(), limit: JOBS_MAX };
     let Answer::Jobs(jobs) = session.ask(list)? else { return Err(Failure::unexpected()) };
     let Answer::Queues(queues) = session.ask(Ask::Queues)? else { return Err(Failure::unexpected()) };

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
+use phalanx_api::client;
 use phalanx_api::protocol::{Answer, JobRef, JobView, Verb as Ask};
-use phalanx_local::client;
 use phalanx_model::{Ending, JobId};
 use phalanx_spec::quantity::parse_duration_ns;
 

@@ -1,16 +1,18 @@
 //! A daemon of canned answers on a socket in a folder of its own, and the binary run against it.
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
-use phalanx_api::protocol::{Answer, Request, Verb};
+use phalanx_api::http::{Backend, NoPeer, serve_socket};
+use phalanx_api::protocol::{Answer, ErrorView, Verb};
+use phalanx_api::{Peer, Reply};
+use phalanx_model::Owner;
 use tempfile::TempDir;
 
 /// What answers a request: says one answer after the other.
-type Serve = dyn Fn(&Verb, &mut dyn FnMut(Answer));
+type Serve = dyn Fn(&Verb, &mut dyn FnMut(Answer)) + Send + Sync;
 
 /// In the environment of every run.
 pub const TOKEN: &str = "s3cret";
@@ -41,12 +43,10 @@ impl Fake {
     pub fn stream(serve: impl Fn(&Verb, &mut dyn FnMut(Answer)) + Send + Sync + 'static) -> Self {
         let fake = Self::absent();
         let listener = UnixListener::bind(fake.dir.path().join("phalanx.sock")).unwrap();
-        let (asked, serve) = (Arc::clone(&fake.asked), Arc::new(serve));
+        let world = Arc::new(World { asked: Arc::clone(&fake.asked), serve: Box::new(serve) });
         std::thread::spawn(move || {
-            for stream in listener.incoming().map_while(Result::ok) {
-                let (asked, serve) = (Arc::clone(&asked), Arc::clone(&serve));
-                std::thread::spawn(move || talk(&stream, &asked, &*serve));
-            }
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(serve_socket(listener, world, peer, |peer| peer))
         });
         fake
     }
@@ -86,18 +86,29 @@ impl Fake {
     }
 }
 
-fn talk(stream: &UnixStream, asked: &Mutex<Vec<Verb>>, serve: &Serve) {
-    let mut line = String::new();
-    if BufReader::new(stream).read_line(&mut line).unwrap_or(0) == 0 {
-        return;
+struct World {
+    asked: Arc<Mutex<Vec<Verb>>>,
+    serve: Box<Serve>,
+}
+
+impl Backend for World {
+    fn peer(&self, _: &str) -> Result<Peer, NoPeer> {
+        Err(NoPeer::Unauthorized("nobody has a token here"))
     }
-    let request: Request = serde_json::from_str(&line).unwrap();
-    asked.lock().unwrap().push(request.verb.clone());
-    serve(&request.verb, &mut |answer| {
-        let mut text = serde_json::to_string(&answer).unwrap();
-        text.push('\n');
-        let mut out = stream;
-        // A client that went away is part of some tests.
-        let _ = out.write_all(text.as_bytes());
-    });
+
+    fn answer(&self, _: &Peer, verb: Verb, reply: &mut dyn Reply) -> Result<(), ErrorView> {
+        self.asked.lock().unwrap().push(verb.clone());
+        let mut refusal = None;
+        (self.serve)(&verb, &mut |answer| match answer {
+            Answer::Error(error) => refusal = Some(error),
+            // A client that went away is part of some tests.
+            other => drop(reply.send(&other).and_then(|()| reply.flush())),
+        });
+        refusal.map_or(Ok(()), Err)
+    }
+}
+
+fn peer(uid: u32, gid: u32) -> Peer {
+    let owner = Owner { uid, gid, name: uid.to_string() };
+    Peer { owner, is_operator: true, is_known: true, is_reader: false, login: None, cluster_user: None }
 }

@@ -119,7 +119,6 @@ impl OfCluster {
         match verb {
             Verb::Overview => Ok(documents::overview(&reader, self.may(user, LIST_QUEUES)?)),
             Verb::Map => Ok(documents::map(&reader)),
-            Verb::Nodes => Ok(documents::nodes(&reader)),
             Verb::FindNodes(mut filter) => {
                 filter.limit = filter.limit.min(NODES_MAX);
                 check_text(filter.text.as_ref())?;

@@ -88,18 +88,8 @@ pub(super) fn calendar(reader: &Reader<'_>) -> Answer {
     Answer::Calendar(reader.look(views::calendar))
 }
 
-pub(super) fn nodes(reader: &Reader<'_>) -> Answer {
-    let nodes = reader.look(|books| views::nodes(books, &unknown));
-    let matching = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
-    of_nodes(reader, Found { nodes, matching, last: None })
-}
-
 pub(super) fn find_nodes(reader: &Reader<'_>, filter: &NodeFilter) -> Answer {
-    of_nodes(reader, reader.look(|books| views::find_nodes(books, &unknown, filter)))
-}
-
-fn of_nodes(reader: &Reader<'_>, found: Found) -> Answer {
-    let Found { nodes, matching, last } = found;
+    let Found { nodes, matching, last } = reader.look(|books| views::find_nodes(books, &unknown, filter));
     Answer::Nodes(NodesView {
         nodes,
         matching,
@@ -344,7 +334,7 @@ mod tests {
         for answer in [
             overview(&reader, true),
             map(&reader),
-            nodes(&reader),
+            find_nodes(&reader, &NodeFilter::default()),
             super::node(&reader, &node, true).unwrap(),
             queues(&reader),
             super::queue(&reader, &queue).unwrap(),

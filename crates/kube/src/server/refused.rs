@@ -16,7 +16,6 @@ pub(super) fn refused(verb: &Verb) -> Option<ErrorView> {
         | Verb::List { .. }
         | Verb::Get { .. }
         | Verb::Why { .. }
-        | Verb::Nodes
         | Verb::FindNodes(_)
         | Verb::Topology
         | Verb::Queues

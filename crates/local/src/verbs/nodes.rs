@@ -20,16 +20,6 @@ const LIST_MAX: u32 = 10_000;
 /// Nodes that are named to a client who named one that does not exist.
 const NAMED_MAX: usize = 20;
 
-pub(super) fn list(daemon: &Arc<Daemon>) -> Result<Answer, Failure> {
-    let shared = Arc::clone(daemon);
-    let (nodes, warnings) = daemon.engine.look(move |engine| {
-        let nodes = views::nodes(&Books::all(engine), &|node| shared.unknown.held(node));
-        (nodes, warnings(engine))
-    })?;
-    let matching = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
-    Ok(told(daemon, Found { nodes, matching, last: None }, warnings))
-}
-
 pub(super) fn find(daemon: &Arc<Daemon>, mut filter: NodeFilter) -> Result<Answer, Failure> {
     filter.limit = filter.limit.min(LIST_MAX);
     check_text(filter.text.as_ref())?;

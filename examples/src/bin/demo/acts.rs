@@ -241,7 +241,7 @@ fn slots(job: &JobView) -> Vec<(String, DeviceMask)> {
 fn is_nvlink_island(daemon: &Daemon, slots: &[(String, DeviceMask)]) -> Result<bool, String> {
     let devices = slots.iter().fold(DeviceMask::EMPTY, |all, (_, d)| all.union(*d));
     let Answer::Topology(map) =
-        phalanx_local::client::ask_once(&daemon.paths.socket(), Verb::Topology).map_err(|e| e.to_string())?
+        phalanx_api::client::ask_once(&daemon.paths.socket(), Verb::Topology).map_err(|e| e.to_string())?
     else {
         return Err("asked for the topology, got something else".to_owned());
     };

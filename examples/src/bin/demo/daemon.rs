@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use phalanx_api::protocol::{Answer, DryRunView, JobRef, JobView, LogAsk, NodeView, Verb};
-use phalanx_local::client::ask;
-use phalanx_local::{Paths, client};
+use phalanx_api::client;
+use phalanx_api::client::ask;
+use phalanx_api::protocol::{Answer, DryRunView, JobRef, JobView, LogAsk, NodeFilter, NodeView, Verb};
+use phalanx_local::Paths;
 use phalanx_model::{JobId, MemberId, Owner, Timestamp};
 use phalanx_spec::{JobFile, SubmitContext};
 
@@ -103,7 +104,7 @@ impl Daemon {
     }
 
     pub(crate) fn nodes(&self) -> Result<Vec<NodeView>, String> {
-        match self.one(Verb::Nodes)? {
+        match self.one(Verb::FindNodes(NodeFilter::default()))? {
             Answer::Nodes(view) => Ok(view.nodes),
             other => Err(format!("asked for nodes, got {other:?}")),
         }

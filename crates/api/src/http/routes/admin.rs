@@ -1,15 +1,17 @@
 //! What operators change, and tokens. A token is only made over the control socket, where the kernel says who asks: one that
-//! leaked does not beget others.
+//! leaked does not beget others. The world refuses it elsewhere.
 
-use phalanx_model::Timestamp;
+use phalanx_model::{Queue, Settings, Timestamp};
 use phalanx_spec::QueueFile;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Body, File, Gives, Method, Query, Route, act, number, read, shape, text};
-use crate::http::document::{Done, List};
+use super::{Body, File, Gives, Method, Query, Route, act, number, object, read, shape, text};
+use crate::http::document::{Document, Done, List};
 use crate::http::problem::Problem;
-use crate::protocol::{DefragView, HealthReport, JobRef, TokenView, Verb, WindowAsk};
+use crate::protocol::{
+    Answer, DefragView, HealthReport, JobRef, NewTokenView, TokenAsk, TokenView, Verb, WindowAsk,
+};
 
 pub(crate) const ROUTES: &[Route] = &[
     act(
@@ -82,7 +84,7 @@ pub(crate) const ROUTES: &[Route] = &[
             "Removes windows of these nodes. For operators.",
             Body::Nothing,
             |asked| {
-                Ok(Verb::RemoveWindow { nodes: asked.words("nodes"), begins_at: asked.time("begins_at")? })
+                Ok(Verb::RemoveWindow { nodes: asked.patterns("nodes"), begins_at: asked.time("begins_at")? })
             },
         )
     },
@@ -124,6 +126,52 @@ pub(crate) const ROUTES: &[Route] = &[
             },
         )
     },
+    Route {
+        method: Method::Put,
+        ..act(
+            "/v1/policy",
+            "applyPolicy",
+            "Puts a share policy in force that the `phalanx` command has read from a queue file. The shape is that of the \
+             scheduler's own record and changes with its version: programs send queue files to PUT /v1/queues. For operators.",
+            Body::Json(object),
+            |asked| {
+                let Policy { settings, queues } = asked.body()?;
+                Ok(Verb::ApplyQueues { settings, queues })
+            },
+        )
+    },
+    read(
+        "/v1/snapshot",
+        "getSnapshot",
+        "All that rebuilds the scheduler as it is now, elsewhere: `phalanx sim` and `phalanx replay` read it. For operators.",
+        Gives::Json(object),
+        |_| Ok(Verb::Snapshot),
+        document!(Snapshot),
+    ),
+    act(
+        "/v1/stop",
+        "stopDaemon",
+        "Ends the daemon. Jobs continue, and the next daemon takes them over. For operators, over the control socket alone.",
+        Body::Nothing,
+        |_| Ok(Verb::Stop),
+    ),
+    Route {
+        method: Method::Post,
+        body: Body::Json(shape::<TokenAsk>),
+        gives: Gives::Created(shape::<NewTokenView>),
+        tell: |_, answer| match answer {
+            Answer::Token(view) => Ok(Document::of(&view)?.created()),
+            _ => Err(Problem::unexpected()),
+        },
+        ..read(
+            "/v1/tokens",
+            "createToken",
+            "Makes a token for the caller, and says it this once. Over the control socket alone.",
+            Gives::Json(shape::<NewTokenView>),
+            |asked| Ok(Verb::NewToken(asked.body()?)),
+            document!(Token),
+        )
+    },
     read(
         "/v1/tokens",
         "listTokens",
@@ -162,27 +210,34 @@ const fn moves(name: &'static str, summary: &'static str, ask: super::Ask) -> Ro
     }
 }
 
+/// The whole tree of queues, and the settings.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Policy {
+    pub(crate) settings: Box<Settings>,
+    pub(crate) queues: Vec<Queue>,
+}
+
 /// When a node is taken back.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-struct Notice {
-    in_ms: Option<u64>,
+pub(crate) struct Notice {
+    pub(crate) in_ms: Option<u64>,
 }
 
 /// Why a node is closed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-struct Close {
+pub(crate) struct Close {
     /// At most 200 characters.
-    reason: Option<String>,
+    pub(crate) reason: Option<String>,
 }
 
 /// Why a node is drained, and by when.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-struct Drain {
+pub(crate) struct Drain {
     /// At most 200 characters.
-    reason: Option<String>,
+    pub(crate) reason: Option<String>,
     /// Without it, now.
-    by: Option<Timestamp>,
+    pub(crate) by: Option<Timestamp>,
 }

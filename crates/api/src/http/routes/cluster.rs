@@ -124,14 +124,17 @@ pub(crate) const ROUTES: &[Route] = &[
         |asked| Ok(Verb::Queue { queue: asked.queue()? }),
         document!(Queue),
     ),
-    read(
-        "/v1/health",
-        "getHealth",
-        "What is not ok of nodes and devices, with its evidence, and the last samples.",
-        Gives::Json(shape::<HealthView>),
-        |_| Ok(Verb::Health { node: None }),
-        document!(Health),
-    ),
+    Route {
+        query: &[text("node", "Of this node alone.")],
+        ..read(
+            "/v1/health",
+            "getHealth",
+            "What is not ok of nodes and devices, with its evidence, and the last samples.",
+            Gives::Json(shape::<HealthView>),
+            |asked| Ok(Verb::Health { node: asked.node_in("node")? }),
+            document!(Health),
+        )
+    },
     read(
         "/v1/calendar",
         "listWindows",
@@ -240,6 +243,6 @@ fn node_state(word: &str) -> Result<NodeState, Box<Problem>> {
 
 /// Changes were missed: all is to be read again, and the stream goes on after this one.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
-struct Reset {
-    id: u64,
+pub(crate) struct Reset {
+    pub(crate) id: u64,
 }

@@ -1,14 +1,18 @@
 //! Jobs: submit, list, ask, change.
 
-use phalanx_model::{JobUpdate, NodeName};
+use std::collections::BTreeMap;
+
+use phalanx_model::{Job, JobId, JobUpdate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Body, File, Gives, LIMIT, Method, Query, Route, act, flag, number, read, shape, text};
+use super::{Body, File, Gives, LIMIT, Method, Query, Route, act, flag, number, object, read, shape, text};
+use crate::http::asked::Asked;
 use crate::http::document::{Document, Done, List, LogLine, Submitted};
 use crate::http::problem::Problem;
 use crate::protocol::{
-    Answer, BoostAsk, DryRunView, EndpointsView, EventView, JobFilter, JobView, LogAsk, News, Verb, WhyView,
+    Answer, BoostAsk, DryRunView, EndpointsView, EventView, ExecAsk, HistoryView, JobFilter, JobView, LogAsk,
+    News, TerminalView, Verb, WhyView,
 };
 
 pub(crate) const ROUTES: &[Route] = &[
@@ -20,6 +24,7 @@ pub(crate) const ROUTES: &[Route] = &[
         query: &[
             flag("finished", "Also jobs that have ended."),
             text("owner", "Of this user, by name."),
+            number("uid", "Of this user, by number."),
             text("queue", "In this queue."),
             text("name", "A name, in which `*` stands for any text and `?` for one letter."),
             text("text", "A text that is in the number, the name, the owner or the queue of a job."),
@@ -31,13 +36,13 @@ pub(crate) const ROUTES: &[Route] = &[
         gives: Gives::Json(shape::<List<JobView>>),
         ask: |asked| {
             let filter = JobFilter {
+                uid: asked.number("uid")?,
                 user: asked.text("owner").map(str::to_owned),
                 queue: asked.text("queue").map(queue_name).transpose()?,
                 name: asked.text("name").map(str::to_owned),
                 text: asked.text("text").map(str::to_owned),
                 states: asked.words("state"),
                 before: asked.after()?,
-                ..JobFilter::default()
             };
             let finished = asked.flag("finished")? || filter.wants_ended();
             // One more than is wanted: whether there is a next part.
@@ -66,13 +71,7 @@ pub(crate) const ROUTES: &[Route] = &[
         ask: |asked| {
             Ok(Verb::SubmitFile { text: asked.body_text()?, key: asked.key.clone(), dry_run: false })
         },
-        tell: |_, answer| match answer {
-            Answer::Submitted { job, name, existing } => {
-                let document = Document::of(&Submitted { job, name, existing })?;
-                Ok(if existing { document } else { document.created() })
-            }
-            _ => Err(Problem::unexpected()),
-        },
+        tell: submitted,
     },
     Route {
         method: Method::Post,
@@ -84,6 +83,50 @@ pub(crate) const ROUTES: &[Route] = &[
         gives: Gives::Json(shape::<DryRunView>),
         ask: |asked| Ok(Verb::SubmitFile { text: asked.body_text()?, key: None, dry_run: true }),
         tell: document!(DryRun),
+    },
+    Route {
+        method: Method::Post,
+        path: "/v1/submissions",
+        name: "submitResolvedJob",
+        summary: "Submits a job whose file, flags and environment the `phalanx` command has resolved, with the values of its \
+                  secrets. The shape is that of the scheduler's own record and changes with its version: programs send job \
+                  files to POST /v1/jobs.",
+        query: &[],
+        body: Body::Json(object),
+        gives: Gives::Created(shape::<Submitted>),
+        ask: |asked| {
+            let Submission { job, secrets } = asked.body()?;
+            Ok(Verb::Submit { job, secrets })
+        },
+        tell: submitted,
+    },
+    Route {
+        method: Method::Post,
+        path: "/v1/submissions/dry-run",
+        name: "dryRunResolvedJob",
+        summary: "What the submission of a resolved job would do. Nothing is submitted.",
+        query: &[],
+        body: Body::Json(object),
+        gives: Gives::Json(shape::<DryRunView>),
+        ask: |asked| {
+            let Submission { job, .. } = asked.body()?;
+            Ok(Verb::DryRun { job })
+        },
+        tell: document!(DryRun),
+    },
+    Route {
+        method: Method::Post,
+        path: "/v1/waits",
+        name: "waitForJobs",
+        summary: "Waits for the ends of jobs: an event `job` for each that has ended, then `end`.",
+        query: &[],
+        body: Body::Json(shape::<Awaited>),
+        gives: Gives::Events(shape::<JobView>),
+        ask: |asked| {
+            let Awaited { jobs } = asked.body()?;
+            Ok(Verb::Wait { jobs })
+        },
+        tell: document!(Job),
     },
     read(
         "/v1/jobs/{job}",
@@ -130,13 +173,22 @@ pub(crate) const ROUTES: &[Route] = &[
         summary: "What happened to a job, the oldest first.",
         query: &[LIMIT],
         body: Body::Nothing,
-        gives: Gives::Json(shape::<List<EventView>>),
+        gives: Gives::Json(shape::<List<HistoryView>>),
         ask: |asked| Ok(Verb::History { job: Some(asked.job()), limit: asked.limit()? }),
-        tell: |_, answer| match answer {
-            Answer::History(events) => List::whole(events.into_iter().map(|of_job| of_job.event).collect()),
+        tell: list!(History),
+    },
+    read(
+        "/v1/jobs/{job}/follow",
+        "followJob",
+        "What happens to a job, as it happens: events `event` until the job has ended, then `job`.",
+        Gives::Events(shape::<EventView>),
+        |asked| Ok(Verb::Follow { job: asked.job() }),
+        |_, answer| match answer {
+            Answer::Event { at, what, detail } => Document::of(&EventView { at, what, detail, record: None }),
+            Answer::Job(view) => Document::of(&view),
             _ => Err(Problem::unexpected()),
         },
-    },
+    ),
     Route {
         method: Method::Get,
         path: "/v1/jobs/{job}/logs",
@@ -163,14 +215,40 @@ pub(crate) const ROUTES: &[Route] = &[
             _ => Err(Problem::unexpected()),
         },
     },
-    read(
-        "/v1/jobs/{job}/endpoints",
-        "listEndpoints",
-        "Where the replicas of a service are reached.",
-        Gives::Json(shape::<EndpointsView>),
-        |asked| Ok(Verb::Endpoints { job: asked.job(), from: None::<NodeName> }),
-        document!(Endpoints),
-    ),
+    Route {
+        query: &[text("node", "With the distance of each replica from this node.")],
+        ..read(
+            "/v1/jobs/{job}/endpoints",
+            "listEndpoints",
+            "Where the replicas of a service are reached.",
+            Gives::Json(shape::<EndpointsView>),
+            |asked| Ok(Verb::Endpoints { job: asked.job(), from: asked.node_in("node")? }),
+            document!(Endpoints),
+        )
+    },
+    Route {
+        method: Method::Post,
+        ..read(
+            "/v1/jobs/{job}/terminal",
+            "openTerminal",
+            "Where the terminal of a running job is. Over the control socket alone.",
+            Gives::Json(shape::<TerminalView>),
+            |asked| Ok(Verb::Terminal { job: asked.job() }),
+            document!(Terminal),
+        )
+    },
+    Route {
+        method: Method::Post,
+        body: Body::Json(shape::<ExecAsk>),
+        ..read(
+            "/v1/jobs/{job}/exec",
+            "startCommand",
+            "Starts a command beside a rank of a running job, and says where its terminal is. Over the control socket alone.",
+            Gives::Json(shape::<TerminalView>),
+            |asked| Ok(Verb::Exec { job: asked.job(), ask: asked.body()? }),
+            document!(Terminal),
+        )
+    },
     act(
         "/v1/jobs/{job}/hold",
         "holdJob",
@@ -242,35 +320,61 @@ const LOG_QUERY: &[Query] = &[
     flag("timestamps", "Each line with its time."),
 ];
 
+/// What was submitted: with 201, or with 200 if the key was used before.
+fn submitted(_: &Asked, answer: Answer) -> Result<Document, Box<Problem>> {
+    match answer {
+        Answer::Submitted { job, name, existing } => {
+            let document = Document::of(&Submitted { job, name, existing })?;
+            Ok(if existing { document } else { document.created() })
+        }
+        _ => Err(Problem::unexpected()),
+    }
+}
+
+/// A resolved job, and the values of the secrets that it names.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Submission {
+    pub(crate) job: Box<Job>,
+    #[serde(default)]
+    pub(crate) secrets: BTreeMap<String, String>,
+}
+
+/// Whose ends are waited for.
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Awaited {
+    /// At most 10,000.
+    pub(crate) jobs: Vec<JobId>,
+}
+
 /// How a job is requeued.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-struct Requeue {
+pub(crate) struct Requeue {
     /// It is held, too.
-    hold: bool,
+    pub(crate) hold: bool,
 }
 
 /// How many replicas are wanted.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-struct Scale {
-    replicas: Option<u32>,
+pub(crate) struct Scale {
+    pub(crate) replicas: Option<u32>,
 }
 
 /// Which size is wanted.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-struct NewSize {
-    size: Option<u32>,
+pub(crate) struct NewSize {
+    pub(crate) size: Option<u32>,
 }
 
 /// What a rank reports.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-struct RankNews {
+pub(crate) struct RankNews {
     /// Index of the gang in its job.
     #[serde(default)]
-    gang: u32,
-    news: News,
+    pub(crate) gang: u32,
+    pub(crate) news: News,
 }
 
 fn queue_name(text: &str) -> Result<phalanx_model::QueueName, Box<Problem>> {

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
+use phalanx_api::client::{self, ClientError};
 use phalanx_api::protocol::{Answer, JobRef, JobView, LogAsk, TopologyView, Verb as Ask};
-use phalanx_local::client::{self, ClientError};
 use phalanx_model::{Ending, JobId};
 
 use super::super::{Session, follow};

@@ -1,0 +1,278 @@
+//! The client of the API: verbs become requests, documents become answers. It asks over the control socket of a daemon, where
+//! the kernel says who asks.
+
+mod call;
+mod events;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderValue, Method, Request, StatusCode, header};
+use futures::future::{self, Either};
+use hyper::body::{Body as _, Incoming};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+
+use crate::http::Problem;
+use crate::http::asked::LIMIT_MAX;
+use crate::protocol::{Answer, ErrorCode, ErrorView, JobFilter, JobView, NodeFilter, NodesView, Verb};
+use call::{Call, Hears};
+use events::Events;
+
+/// How long a daemon may take to take a request.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error("no daemon answers at {}: {source}", path.display())]
+    NoDaemon { path: PathBuf, source: io::Error },
+    #[error("the daemon broke off: {0}")]
+    Broken(#[from] io::Error),
+    #[error("the daemon said something that this version does not understand: {0}")]
+    Misunderstood(#[from] serde_json::Error),
+    #[error("what answers there speaks no HTTP: it is a daemon of an older version, or another program")]
+    NoHttp,
+    #[error("{}", .0.message)]
+    Refused(ErrorView),
+}
+
+impl ClientError {
+    fn broken(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Broken(io::Error::other(why))
+    }
+}
+
+/// The answers to one verb, as they come.
+pub struct Answers {
+    runtime: Runtime,
+    body: Incoming,
+    rest: Rest,
+}
+
+/// What is still to come.
+enum Rest {
+    /// One document.
+    Document(fn(&[u8]) -> serde_json::Result<Answer>),
+    Events(Events),
+    Refusal(ErrorView),
+    Nothing,
+}
+
+/// Asks one verb over a socket; the answers are read from the result.
+///
+/// # Errors
+/// When no daemon listens there, or the connection breaks. What the daemon refuses is in place of the first answer.
+pub fn ask(socket: &Path, verb: Verb) -> Result<Answers, ClientError> {
+    let call = Call::of(verb)?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let (status, body, hears) = runtime.block_on(send(socket, call))?;
+    let rest = match hears {
+        Hears::Document(hear) => Rest::Document(hear),
+        Hears::Events => Rest::Events(Events::default()),
+    };
+    let mut answers = Answers { runtime, body, rest };
+    if !status.is_success() {
+        let problem = answers.whole()?;
+        let problem = serde_json::from_slice::<Problem>(&problem);
+        answers.rest = Rest::Refusal(problem.map_err(|_| ClientError::broken(status.to_string()))?.into());
+    }
+    Ok(answers)
+}
+
+/// Asks a verb that has one answer. A list that is longer than the API gives at a time is put together.
+///
+/// # Errors
+/// As [`ask`], and when the daemon refuses.
+pub fn ask_once(socket: &Path, verb: Verb) -> Result<Answer, ClientError> {
+    if let Verb::List { finished, filter, limit } = verb {
+        return jobs(socket, finished, filter, limit).map(Answer::Jobs);
+    }
+    ask(socket, verb)?.next().unwrap_or_else(|| Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()))
+}
+
+/// All nodes, part by part.
+///
+/// # Errors
+/// As [`ask_once`].
+pub fn nodes(socket: &Path) -> Result<NodesView, ClientError> {
+    let part = |after| match ask_once(socket, Verb::FindNodes(NodeFilter { after, ..NodeFilter::default() }))?
+    {
+        Answer::Nodes(part) => Ok(part),
+        _ => Err(ClientError::broken("nodes were asked for")),
+    };
+    let mut all: NodesView = part(None)?;
+    while let Some(after) = all.next.take() {
+        let more: NodesView = part(Some(after))?;
+        all.next = more.next;
+        all.nodes.extend(more.nodes);
+    }
+    Ok(all)
+}
+
+/// The newest jobs, part by part; the oldest of them first.
+fn jobs(
+    socket: &Path,
+    finished: bool,
+    mut filter: JobFilter,
+    limit: u32,
+) -> Result<Vec<JobView>, ClientError> {
+    let mut newest_first: Vec<JobView> = Vec::new();
+    let mut left = limit;
+    while left > 0 {
+        let most = left.min(LIMIT_MAX);
+        let verb = Verb::List { finished, filter: filter.clone(), limit: most };
+        let answer = ask(socket, verb)?.next();
+        let Some(Answer::Jobs(part)) = answer.transpose()? else {
+            return Err(ClientError::broken("jobs were asked for"));
+        };
+        let came = u32::try_from(part.len()).unwrap_or(u32::MAX);
+        newest_first.extend(part.into_iter().rev());
+        filter.before = newest_first.last().map(|job| job.id);
+        left = left.saturating_sub(came);
+        if came < most {
+            break;
+        }
+    }
+    newest_first.reverse();
+    Ok(newest_first)
+}
+
+/// Sends a request on a connection of its own. The connection is served while its answer is waited for.
+async fn send(socket: &Path, call: Call) -> Result<(StatusCode, Incoming, Hears), ClientError> {
+    let no_daemon = |source| ClientError::NoDaemon { path: socket.to_owned(), source };
+    let stream = UnixStream::connect(socket).await.map_err(no_daemon)?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(of_hyper)?;
+    let (hears, request) = (call.hears, request(call)?);
+    let connection = Box::pin(connection);
+    let sending = Box::pin(timeout(PATIENCE, sender.send_request(request)));
+    // A daemon that has no place answers before it has read the request.
+    let response = match future::select(sending, connection).await {
+        Either::Left((response, connection)) => {
+            tokio::spawn(connection);
+            response
+        }
+        Either::Right((ended, sending)) => {
+            ended.map_err(of_hyper)?;
+            sending.await
+        }
+    };
+    let response =
+        response.map_err(|_| ClientError::Broken(io::ErrorKind::TimedOut.into()))?.map_err(of_hyper)?;
+    Ok((response.status(), response.into_body(), hears))
+}
+
+fn request(call: Call) -> Result<Request<Body>, ClientError> {
+    let mut request =
+        Request::builder().method(call.method()).uri(call.uri()).header(header::HOST, "localhost");
+    if !call.body.is_empty() {
+        request = request.header(header::CONTENT_TYPE, HeaderValue::from_static(call.content_type()));
+    }
+    for (name, value) in &call.headers {
+        request = request.header(name, value);
+    }
+    request.body(Body::from(call.body)).map_err(ClientError::broken)
+}
+
+fn of_hyper(error: hyper::Error) -> ClientError {
+    if error.is_parse() { ClientError::NoHttp } else { ClientError::broken(error) }
+}
+
+impl Answers {
+    /// The next piece of the body; `None` at its end.
+    fn piece(&mut self) -> Option<Result<Bytes, ClientError>> {
+        let Self { runtime, body, .. } = self;
+        runtime.block_on(async {
+            loop {
+                let frame =
+                    future::poll_fn(|context| std::pin::Pin::new(&mut *body).poll_frame(context)).await?;
+                match frame.map(hyper::body::Frame::into_data) {
+                    Ok(Ok(piece)) => return Some(Ok(piece)),
+                    Ok(Err(_)) => {}
+                    Err(error) => return Some(Err(of_hyper(error))),
+                }
+            }
+        })
+    }
+
+    fn whole(&mut self) -> Result<Vec<u8>, ClientError> {
+        let mut whole = Vec::new();
+        while let Some(piece) = self.piece() {
+            whole.extend_from_slice(&piece?);
+        }
+        Ok(whole)
+    }
+
+    fn event(&mut self) -> Option<Result<Answer, ClientError>> {
+        loop {
+            let Rest::Events(events) = &mut self.rest else { return None };
+            if let Some(event) = events.next() {
+                return event.hear();
+            }
+            let piece = match self.piece() {
+                Some(Ok(piece)) => piece,
+                Some(Err(error)) => return Some(Err(error)),
+                // A stream that ends without its end was cut off.
+                None => return Some(Err(io::Error::from(io::ErrorKind::UnexpectedEof).into())),
+            };
+            if let Rest::Events(events) = &mut self.rest {
+                events.add(&piece);
+            }
+        }
+    }
+}
+
+impl Iterator for Answers {
+    type Item = Result<Answer, ClientError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Rest::Events(_) = self.rest {
+            let answer = self.event();
+            if !matches!(answer, Some(Ok(_))) {
+                self.rest = Rest::Nothing;
+            }
+            return answer;
+        }
+        match std::mem::replace(&mut self.rest, Rest::Nothing) {
+            Rest::Document(hear) => Some(self.whole().and_then(|json| Ok(hear(&json)?))),
+            Rest::Refusal(error) => Some(Err(ClientError::Refused(error))),
+            Rest::Events(_) | Rest::Nothing => None,
+        }
+    }
+}
+
+impl From<Problem> for ErrorView {
+    fn from(problem: Problem) -> Self {
+        let code = match problem.code.as_str() {
+            "not_found" => ErrorCode::NotFound,
+            "forbidden" | "unauthorized" => ErrorCode::Forbidden,
+            "rejected" => ErrorCode::Rejected,
+            "unavailable" | "too_many_requests" => ErrorCode::Unavailable,
+            "internal" => ErrorCode::Internal,
+            _ => ErrorCode::BadRequest,
+        };
+        let field = problem.errors.into_iter().next();
+        let field = field.map(|of| crate::protocol::WrongField { path: of.field, what: of.detail });
+        Self { code, message: problem.detail, hint: problem.hint, field }
+    }
+}
+
+impl Call {
+    fn method(&self) -> Method {
+        use crate::http::routes::Method as Of;
+        match self.route.method {
+            Of::Get => Method::GET,
+            Of::Post => Method::POST,
+            Of::Put => Method::PUT,
+            Of::Patch => Method::PATCH,
+            Of::Delete => Method::DELETE,
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;
