@@ -301,8 +301,11 @@ impl Outlook<'_> {
                 report.unblock.push(Unblock::At { at: *until });
             }
             // A window without an end is over when an operator ends it.
-            Reason::Window { ends_at, .. } if *ends_at < Timestamp::MAX => {
-                report.unblock.push(Unblock::At { at: *ends_at });
+            Reason::Window { ends_at, .. } => {
+                if *ends_at < Timestamp::MAX {
+                    report.unblock.push(Unblock::At { at: *ends_at });
+                }
+                report.unblock.extend(ways::around_windows(self.ledger, id, gang));
             }
             Reason::BackOff { until } => report.unblock.push(Unblock::At { at: *until }),
             _ => {}

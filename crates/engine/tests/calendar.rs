@@ -100,7 +100,12 @@ fn a_window_without_an_end_lasts_until_the_node_is_uncordoned() {
     let waits = Reason::Window { nodes: 1, begins_at: Timestamp(HOUR), ends_at: Timestamp::MAX };
     assert_eq!(reason(&world, 1), waits);
     let report = world.engine.explain(of(1)).unwrap();
-    assert_eq!((report.estimated_start, report.unblock.as_slice()), (None, [].as_slice()));
+    assert_eq!(report.estimated_start, None);
+    let [Unblock::Uncordon { nodes }, Unblock::ShorterLimit { limit_ms }] = report.unblock.as_slice() else {
+        panic!("{report:?}")
+    };
+    assert_eq!(nodes, &[name("a")]);
+    assert!((HOUR / 2..HOUR).contains(limit_ms), "{limit_ms}");
     assert!(world.wake.0.is_none_or(|at| at < Timestamp::MAX), "{:?}", world.wake);
     // A job that ends before goes there; a job that runs without an end is asked to leave in time.
     let short = whole(2, Some(0)).time_limit(HOUR / 4).build();

@@ -222,6 +222,13 @@ impl fmt::Display for Reason {
                 let nodes = if *nodes == 1 { "one node".to_owned() } else { format!("{nodes} nodes") };
                 let slower = match slower_milli.map(|milli| milli.div_ceil(10)) {
                     None => "it is not known how much longer its steps would take".to_owned(),
+                    Some(..=101) => {
+                        return write!(
+                            f,
+                            "waits for a place inside one {level} that jobs leave which are being stopped; it could start now \
+                             across {nodes}"
+                        );
+                    }
                     Some(hundredths) => {
                         let (whole, part) = (hundredths / 100, hundredths % 100);
                         format!("its steps would take {whole}.{part:02} times as long")
@@ -452,7 +459,8 @@ pub enum Unblock {
     /// A gang that may be preempted for it has run for the least time of its class by then. Whether that is enough, or
     /// others have to be preempted as well, is decided then.
     Preempt { at: Timestamp },
-    /// With a time limit of at most so much it ends before what is reserved for others begins, and starts now.
+    /// With a time limit of at most so much it ends before what is reserved for others, or a window of the calendar, begins, and
+    /// starts now.
     ShorterLimit { limit_ms: u64 },
 }
 

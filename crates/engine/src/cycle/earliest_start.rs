@@ -221,7 +221,7 @@ impl Future<'_, '_, '_> {
 
 impl<'a> Cycle<'a> {
     /// The gang and the picks of a gang that runs or starts in this cycle.
-    fn held_by(&self, id: GangId) -> Option<(Cow<'a, phalanx_model::Gang>, Vec<Pick>)> {
+    pub(super) fn held_by(&self, id: GangId) -> Option<(Cow<'a, phalanx_model::Gang>, Vec<Pick>)> {
         Some((Cow::Borrowed(self.ledger.gang(id)?), self.picks_of(id)?))
     }
 }

@@ -45,6 +45,9 @@ pub(crate) trait Facts {
     /// Gangs that hold capacity and whose end is not known.
     fn endless(&self) -> Box<dyn Iterator<Item = GangId> + '_>;
 
+    /// Gangs that were told to end and are about to be gone, with the time until which that is expected.
+    fn leaving(&self) -> Box<dyn Iterator<Item = (GangId, Timestamp)> + '_>;
+
     /// Running gangs that can shrink at their next boundary, and have not been asked to shrink yet.
     fn shrinkable(&self) -> Box<dyn Iterator<Item = GangId> + '_>;
 

@@ -10,11 +10,12 @@
 //! All of it goes by nominal bandwidths: a measured link is weighed by the search that finds the place, and keeps no gang
 //! waiting.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use phalanx_model::{DeviceMask, Gang, GangId, Reason, Timestamp, Topology};
+use phalanx_model::{DeviceMask, Gang, GangId, LevelName, Reason, Timestamp, Topology};
 
-use super::draft::Draft;
+use super::draft::{Draft, Trial};
 use super::earliest_start::Soonest;
 use super::run::Cycle;
 use crate::cluster::{LevelAt, Pick, Space, Tree};
@@ -40,7 +41,15 @@ impl Cycle<'_> {
         time_ns: u64,
     ) -> Option<Reason> {
         let gang = &self.draft.pending.request(request).key.gang;
-        if !waits(gang) || !may_be_far(self.tree(), gang, (picks, time_ns)) {
+        if !waits(gang) {
+            return None;
+        }
+        let wanted = gang.clone();
+        if let Some((level, slower_milli, until)) = self.waits_for_leaving(&wanted, (picks, time_ns)) {
+            self.draft.pending.look_again(request, until);
+            return Some(Reason::NearerWait { level, nodes: nodes_of(picks), slower_milli, until });
+        }
+        if !may_be_far(self.tree(), &wanted, (picks, time_ns)) {
             return None;
         }
         let near = self.near(request)?;
@@ -53,31 +62,68 @@ impl Cycle<'_> {
             self.draft.pending.look_again(request, until);
         }
         let level = self.tree().level_name(near.level);
-        let nodes = picks.iter().map(|pick| pick.node).collect::<BTreeSet<_>>().len();
-        let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
-        Some(Reason::NearerWait { level, nodes, slower_milli, until })
+        Some(Reason::NearerWait { level, nodes: nodes_of(picks), slower_milli, until })
     }
 
-    /// Whether a gang that has a placement reserved waits for it, because it is nearer than these picks, where a step of
-    /// communication takes so long.
+    /// The level of a place that is nearer than these picks, and that the gang has as soon as gangs that were told to end are
+    /// gone, how much longer a step takes in the picks, and until when that is waited for. Processes end one after the other:
+    /// who took the first devices that come free would be scattered over what a whole gang leaves.
+    fn waits_for_leaving(
+        &mut self,
+        gang: &Gang,
+        (picks, time_ns): (&[Pick], u64),
+    ) -> Option<(LevelName, Option<u64>, Timestamp)> {
+        let leaving: Vec<(GangId, Timestamp)> = self.ledger.leaving().collect();
+        let until = leaving.iter().map(|(_, until)| *until).max()?;
+        let tree = self.tree();
+        if nodes_of(picks) == 1 {
+            return None;
+        }
+        let mut trial = Trial::new();
+        for (id, _) in leaving {
+            if let Some((gang, picks)) = self.held_by(id) {
+                trial.give_back(tree, &mut self.draft.space, &picks, gang);
+            }
+        }
+        let Draft { search, space, .. } = &mut self.draft;
+        let ceiling = Ceiling(tree.level_of_required(gang));
+        let nearer = search.place(tree, space, gang, ceiling).and_then(|found| {
+            let level = level_of(tree, search.picks())?;
+            let extent = |level: LevelAt, picks: &[Pick]| (Reverse(level), nodes_of(picks));
+            let is_nearer = extent(level, search.picks()) < extent(level_of(tree, picks)?, picks);
+            is_nearer.then(|| (level, slower_milli(gang, found.cost.time_ns, time_ns).max(1_000)))
+        });
+        trial.roll_back(tree, space);
+        nearer.map(|(level, slower_milli)| (tree.level_name(level), Some(slower_milli), until))
+    }
+
+    /// Why a gang that has a placement reserved waits for it, or for another that is nearer than these picks, where a step of
+    /// communication takes so long; `None` if it starts there.
     pub(super) fn waits_for_reserved(
         &mut self,
         id: GangId,
         gang: &Gang,
         reserved: &[Pick],
         found: (&[Pick], u64),
-    ) -> bool {
-        if !waits(gang) || !may_be_far(self.tree(), gang, found) {
-            return false;
+    ) -> Option<Reason> {
+        if !waits(gang) {
+            return None;
         }
-        let level = level_of(self.tree(), reserved);
-        let near = self.nearest(gang).filter(|near| level.is_some_and(|level| level >= near.level));
-        let nominal = near.and_then(|near| self.unmeasured(gang, near, found));
+        let nodes = nodes_of(found.0);
+        if let Some((level, slower_milli, until)) = self.waits_for_leaving(gang, found) {
+            self.again_at = self.again_at.min(until);
+            return Some(Reason::NearerWait { level, nodes, slower_milli, until });
+        }
+        if !may_be_far(self.tree(), gang, found) {
+            return None;
+        }
+        let level = level_of(self.tree(), reserved)?;
+        let near = self.nearest(gang).filter(|near| level >= near.level)?;
+        let nominal = self.unmeasured(gang, near, found);
         let found = nominal.as_ref().map_or(found, |(picks, time_ns)| (picks, *time_ns));
-        let until = near.and_then(|near| self.waits_until(id, gang, near, found));
-        let Some((_, until)) = until else { return false };
+        let (slower_milli, until) = self.waits_until(id, gang, near, found)?;
         self.again_at = self.again_at.min(until);
-        true
+        Some(Reason::NearerWait { level: self.tree().level_name(level), nodes, slower_milli, until })
     }
 
     /// Whether a link was measured to be slow.
@@ -205,6 +251,11 @@ impl Cycle<'_> {
         let tree = self.tree();
         tree.roots().map(|root| tree.domains[0][root].devices).sum()
     }
+}
+
+fn nodes_of(picks: &[Pick]) -> u32 {
+    let nodes: BTreeSet<u32> = picks.iter().map(|pick| pick.node).collect();
+    u32::try_from(nodes.len()).unwrap_or(u32::MAX)
 }
 
 /// The time of a step of communication at a place, as these bandwidths are; `None` for a place of which this is no measure.

@@ -34,6 +34,10 @@ pub(crate) use reservation::{Reservation, Reservations, add_reserved};
 pub(crate) use retry::COUNTED_MAX;
 pub(crate) use run::{Hints, Planned, plan};
 
+/// How often a kill is repeated while processes still linger (uninterruptible sleep), and how long a gang that lost
+/// hardware keeps the places of its healthy members after the kill. A reservation waits for killed processes so long, too.
+pub(crate) const KILL_AGAIN_MS: u64 = 10_000;
+
 /// The settings of a cycle that an operator may tune.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {

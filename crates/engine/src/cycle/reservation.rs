@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use phalanx_model::{DeviceMask, Gang, GangId, Timestamp};
+use phalanx_model::{DeviceMask, Gang, GangId, Reason, Timestamp};
 
 use crate::cluster::{Free, Pick, Piece, Space, Tree};
 use crate::queueing::{QueueAt, RequestKey, ResourceList};
@@ -104,6 +104,8 @@ pub(crate) struct Reservation {
     pub(crate) is_entitled: bool,
     /// The queue in which its gang is pending, and the least that its gang needs.
     pub(crate) waits: (QueueAt, ResourceList),
+    /// Why its gang waits for it although it could start elsewhere.
+    pub(crate) nearer: Option<Reason>,
     /// The version of the hardware at which all of its nodes were last known to take work.
     pub(super) checked_at: Option<u64>,
     /// The booked capacity, by node: a part of a device closes the whole device.
@@ -139,6 +141,7 @@ impl Reservation {
             preempts: false,
             is_entitled: false,
             waits: (0, ResourceList::new()),
+            nearer: None,
             checked_at: None,
             gang,
             booked,

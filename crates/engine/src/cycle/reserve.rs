@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 
 use phalanx_model::{Gang, GangId, GangRecord, Phase, Reason, Reserved, Timestamp};
 
+use super::KILL_AGAIN_MS;
 use super::draft::Draft;
 use super::elastic::ElasticPlacement;
 use super::facts::Facts;
@@ -40,8 +41,7 @@ impl Cycle<'_> {
                 tried = self.start_held(id, order.get(order_key + 1..).unwrap_or_default());
             }
             // Preempted gangs hold the placement until their last process is gone, however long that takes.
-            let is_late =
-                at.is_some_and(|at| at <= self.ledger.now()) && self.ledger.victims_of(id).is_empty();
+            let is_late = at.is_some_and(|at| self.is_late(at)) && self.ledger.victims_of(id).is_empty();
             let has_failed = tried == Tried::Failed && self.draft.reservations.contains_key(&id);
             if has_failed && (is_late || is_gone) {
                 self.release(id);
@@ -53,6 +53,16 @@ impl Cycle<'_> {
                 self.dropped.push((id, why.to_owned()));
             }
         }
+    }
+
+    /// Whether a placement should have been free for a while. What is killed at the time of a reservation takes a moment to
+    /// be gone.
+    fn is_late(&mut self, at: Timestamp) -> bool {
+        let (now, late_at) = (self.ledger.now(), at.plus(KILL_AGAIN_MS));
+        if at <= now && now < late_at {
+            self.again_at = self.again_at.min(late_at);
+        }
+        late_at <= now
     }
 
     /// Whether nothing came free since a gang was found not to start: it has a placement reserved for which nobody makes way,
@@ -131,7 +141,7 @@ impl Cycle<'_> {
         let Some(mut own) = self.draft.reservations.lend(id) else { return Tried::Failed };
         own.unbook(self.tree(), &mut self.draft.space);
         self.unbook_behind(id, &own, longest_ms(&job.policy), behind);
-        let found = self.place_reserved(id, &gang, &own);
+        let found = self.place_reserved(id, &gang, &mut own);
         let mut tried = Tried::Failed;
         if let (Some(found), Some(queue)) = (found, self.draft.queues.find(&job.queue)) {
             let preempts = self.ledger.cleared_place(id).is_some();
@@ -222,14 +232,16 @@ impl Cycle<'_> {
     }
 
     /// The placement in which a gang that has a reservation can start now.
-    fn place_reserved(&mut self, id: GangId, gang: &Gang, own: &Reservation) -> Option<ElasticPlacement> {
+    fn place_reserved(&mut self, id: GangId, gang: &Gang, own: &mut Reservation) -> Option<ElasticPlacement> {
         let tree = self.tree();
         let Draft { search, space, .. } = &mut self.draft;
         let ceiling = Ceiling(tree.level_of_required(gang));
         if self.ledger.cleared_place(id).is_none() {
+            own.nearer = None;
             let found = search.place(tree, space, gang, ceiling)?;
             let (picks, order) = (search.picks().to_vec(), search.order().to_vec());
-            if self.waits_for_reserved(id, gang, &own.picks, (&picks, found.cost.time_ns)) {
+            own.nearer = self.waits_for_reserved(id, gang, &own.picks, (&picks, found.cost.time_ns));
+            if own.nearer.is_some() {
                 return None;
             }
             return Some(ElasticPlacement {

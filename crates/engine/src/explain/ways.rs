@@ -1,8 +1,9 @@
 //! The requirements that a pending gang could give up to start now.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use phalanx_model::later::Calendar;
 use phalanx_model::{DeviceMask, Gang, GangId, Needs, Node, NodeName, Rule, Timestamp, Unblock};
 
 use crate::cluster::{Free, LevelAt};
@@ -96,7 +97,6 @@ const MINUTE_MS: u64 = 60_000;
 /// The longest time limit with which the gang starts now: it ends before what it then uses is reserved for others.
 pub(super) fn shorter(ledger: &Ledger, id: GangId, gang: &Gang) -> Option<Unblock> {
     let (tree, share_milli) = (ledger.tree(), ledger.queues().hold_idle_milli());
-    let policy = &ledger.job(id.job)?.policy;
     let mut search = Search::default();
     let mut space = ledger.space().clone();
     let mut holds = ledger.reserved_for_others(id);
@@ -107,10 +107,42 @@ pub(super) fn shorter(ledger: &Ledger, id: GangId, gang: &Gang) -> Option<Unbloc
         hold.unbook(tree, &mut space);
         search.place(tree, &space, gang, ceiling).map(|_| hold.begins(share_milli))
     });
+    limit_until(ledger, id, enough?)
+}
+
+/// The longest time limit with which a gang that starts now has ended by a time, if that is a shorter one.
+fn limit_until(ledger: &Ledger, id: GangId, end: Timestamp) -> Option<Unblock> {
+    let policy = &ledger.job(id.job)?.policy;
     let around_ms = policy.start_deadline_ms.saturating_add(policy.stop.grace_ms);
-    let limit_ms = enough?.since(ledger.now()).checked_sub(around_ms)? / MINUTE_MS * MINUTE_MS;
+    let limit_ms = end.since(ledger.now()).checked_sub(around_ms)? / MINUTE_MS * MINUTE_MS;
     let is_shorter = policy.time_limit_ms.is_none_or(|now_ms| limit_ms < now_ms);
     (limit_ms > 0 && is_shorter).then_some(Unblock::ShorterLimit { limit_ms })
+}
+
+/// What would let a gang start now that windows of the calendar keep from nodes: that those which have no end are called off,
+/// and a time limit that ends before the first of them begins.
+pub(super) fn around_windows(ledger: &Ledger, id: GangId, gang: &Gang) -> Vec<Unblock> {
+    let (tree, windows, now) = (ledger.tree(), ledger.windows(), ledger.now());
+    let mut search = Search::default();
+    // Between cycles no window closes a node.
+    let space = ledger.space_beside_others(id);
+    if search.place(tree, &space, gang, Ceiling(tree.level_of_required(gang))).is_none() {
+        return Vec::new();
+    }
+    let names = search.picks().iter().filter_map(|pick| Some(&tree.nodes.get(pick.node as usize)?.name));
+    let nodes: BTreeSet<&NodeName> = names.collect();
+    let closing = || {
+        let of_nodes = nodes.iter().flat_map(|node| windows.of(node));
+        of_nodes.filter(|window| window.ends_at > now)
+    };
+    let mut ways = Vec::new();
+    if closing().all(Calendar::is_open_ended) {
+        let nodes: BTreeSet<NodeName> = closing().map(|window| window.node.clone()).collect();
+        ways.extend((!nodes.is_empty()).then(|| Unblock::Uncordon { nodes: nodes.into_iter().collect() }));
+    }
+    let begins_at = closing().map(|window| window.begins_at).min();
+    ways.extend(begins_at.and_then(|begins_at| limit_until(ledger, id, begins_at)));
+    ways
 }
 
 /// The gang without each of its constraints.

@@ -156,6 +156,8 @@ pub(crate) struct Ledger {
     preempted: BTreeSet<GangId>,
     /// Gangs that hold capacity, and whose end is not known.
     endless: BTreeSet<GangId>,
+    /// Gangs that are being stopped, and release their capacity.
+    stopping: BTreeSet<GangId>,
     /// Gangs that hold capacity and may change their size; and those that may change it now.
     elastic: BTreeSet<GangId>,
     at_boundary: BTreeSet<GangId>,
@@ -247,6 +249,7 @@ impl Ledger {
             victims: BTreeMap::new(),
             preempted: BTreeSet::new(),
             endless: BTreeSet::new(),
+            stopping: BTreeSet::new(),
             elastic: BTreeSet::new(),
             at_boundary: BTreeSet::new(),
             leaving: BTreeSet::new(),

@@ -62,6 +62,10 @@ impl Facts for Ledger {
         Box::new(self.endless.iter().copied())
     }
 
+    fn leaving(&self) -> Box<dyn Iterator<Item = (GangId, Timestamp)> + '_> {
+        Box::new(Self::about_to_be_gone(self))
+    }
+
     fn shrinkable(&self) -> Box<dyn Iterator<Item = GangId> + '_> {
         Box::new(Self::shrinkable(self))
     }

@@ -18,7 +18,8 @@ impl Ledger {
             }
         }
         let Some(place) = self.pending.place_of(id) else {
-            return self.reserved_reason(id);
+            let nearer = self.reservations.get(&id).and_then(|reservation| reservation.nearer.clone());
+            return nearer.or_else(|| self.reserved_reason(id));
         };
         let request = self.pending.request(place.request);
         if let Some(full) = request.full_in(place.queue) {

@@ -73,6 +73,15 @@ impl Ledger {
         space
     }
 
+    /// The free capacity without what is reserved for other gangs.
+    pub(crate) fn space_beside_others(&self, id: GangId) -> Space {
+        let mut space = self.space.clone();
+        if let Some(own) = self.reservations.get(&id) {
+            own.clone().unbook(&self.tree, &mut space);
+        }
+        space
+    }
+
     /// Preempts a gang for another.
     pub(crate) fn preempt(&mut self, victim: GangId, preemption: Preemption, out: &mut Outcome) {
         self.preempted.insert(victim);

@@ -4,10 +4,7 @@ use super::gang::grace_max_ms;
 use phalanx_model::{Ending, GangId, GangRecord, Outcome, Phase, Signal, StopCause, StopStage, Timestamp};
 
 use super::Ledger;
-
-/// How often a kill is repeated while processes still linger (uninterruptible sleep), and how long a gang that lost
-/// hardware keeps the places of its healthy members after the kill.
-const KILL_AGAIN_MS: u64 = 10_000;
+use crate::cycle::KILL_AGAIN_MS;
 
 impl Ledger {
     /// Sets the timer of a gang by its present state. Call after every change of phase.

@@ -8,9 +8,14 @@ use phalanx_model::{
 };
 
 use super::Ledger;
-use crate::cycle::request_key;
+use super::gang::grace_max_ms;
+use crate::cycle::{KILL_AGAIN_MS, request_key};
 use crate::placement::with_spares;
 use crate::queueing::{OrderKey, QueueAt, RequestKey};
+
+/// How long after SIGTERM other gangs wait for what a gang leaves: most programs end within seconds, and a place that is nearer
+/// is worth that.
+const LEAVING_MS: u64 = 60_000;
 
 impl Ledger {
     /// Adds a pending gang to its queue, or removes it, by its present state.
@@ -168,6 +173,7 @@ impl Ledger {
     pub(super) fn forget_end(&mut self, gang: GangId) {
         self.unset_end(gang);
         self.endless.remove(&gang);
+        self.stopping.remove(&gang);
         self.elastic.remove(&gang);
         self.at_boundary.remove(&gang);
         self.victims.remove(&gang);
@@ -195,6 +201,11 @@ impl Ledger {
         } else {
             self.endless.remove(&gang);
         }
+        if self.leaves(gang) {
+            self.stopping.insert(gang);
+        } else {
+            self.stopping.remove(&gang);
+        }
         self.note_making_way(gang);
         self.note_moving(gang);
         self.note_stay(gang);
@@ -218,6 +229,27 @@ impl Ledger {
                 _ => Timestamp::MAX,
             }
         })
+    }
+
+    /// Gangs that were told to end, with the time until which they are expected to be gone.
+    pub(super) fn about_to_be_gone(&self) -> impl Iterator<Item = (GangId, Timestamp)> + '_ {
+        let known = self.stopping.iter().filter_map(|gang| Some((*gang, self.gone_by(*gang)?)));
+        known.filter(|(_, until)| *until > self.now)
+    }
+
+    /// Until when a gang is expected to be gone; `None` if it was not told to end, or hangs.
+    fn gone_by(&self, gang: GangId) -> Option<Timestamp> {
+        let (job, record) = self.job(gang.job).zip(self.record(gang))?;
+        let Phase::Stopping { stage, next_at, cause } = &record.phase else { return None };
+        match stage {
+            StopStage::Advised | StopStage::Lingering => None,
+            StopStage::Terminated => {
+                let grace_ms = job.policy.stop.grace_ms.min(grace_max_ms(cause));
+                let told_at = Timestamp(next_at.0.saturating_sub(grace_ms));
+                Some(told_at.plus(LEAVING_MS).min(next_at.plus(KILL_AGAIN_MS)))
+            }
+            StopStage::Killed => Some(*next_at),
+        }
     }
 
     /// Whether a gang will release its capacity soon.
