@@ -1,10 +1,11 @@
 //! The client of the API: verbs become requests, documents become answers. It asks over the control socket of a daemon, where
-//! the kernel says who asks.
+//! the kernel says who asks, or at a port, with a token.
 
 mod call;
 mod events;
+mod server;
 
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,6 +25,10 @@ use crate::protocol::{Answer, ErrorCode, ErrorView, JobFilter, JobView, NodeFilt
 use call::{Call, Hears};
 use events::Events;
 
+pub use server::{Port, PortError, Server};
+
+/// Bytes that are read of a port at once.
+const PIECE_BYTES: usize = 64 << 10;
 /// How long a daemon may take to take a request.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -31,6 +36,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub enum ClientError {
     #[error("no daemon answers at {}: {source}", path.display())]
     NoDaemon { path: PathBuf, source: io::Error },
+    #[error("no server answers at {url}: {why}")]
+    NoServer { url: String, why: String },
     #[error("the daemon broke off: {0}")]
     Broken(#[from] io::Error),
     #[error("the daemon said something that this version does not understand: {0}")]
@@ -49,9 +56,15 @@ impl ClientError {
 
 /// The answers to one verb, as they come.
 pub struct Answers {
-    runtime: Runtime,
-    body: Incoming,
+    body: Whence,
     rest: Rest,
+}
+
+/// Where the rest of an answer comes from.
+enum Whence {
+    /// The connection is served while it is read.
+    Socket(Runtime, Incoming),
+    Port(Box<dyn Read + Send>),
 }
 
 /// What is still to come.
@@ -63,19 +76,29 @@ enum Rest {
     Nothing,
 }
 
-/// Asks one verb over a socket; the answers are read from the result.
+/// Asks one verb; the answers are read from the result.
 ///
 /// # Errors
-/// When no daemon listens there, or the connection breaks. What the daemon refuses is in place of the first answer.
-pub fn ask(socket: &Path, verb: Verb) -> Result<Answers, ClientError> {
+/// When nobody answers there, or the connection breaks. What the server refuses is in place of the first answer.
+pub fn ask(server: impl Into<Server>, verb: Verb) -> Result<Answers, ClientError> {
     let call = Call::of(verb)?;
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    let (status, body, hears) = runtime.block_on(send(socket, call))?;
+    let hears = call.hears;
+    let (status, body) = match server.into() {
+        Server::Socket(path) => {
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            let (status, body) = runtime.block_on(send(&path, call))?;
+            (status, Whence::Socket(runtime, body))
+        }
+        Server::Port(port) => {
+            let (status, body) = port.send(call)?;
+            (status, Whence::Port(body))
+        }
+    };
     let rest = match hears {
         Hears::Document(hear) => Rest::Document(hear),
         Hears::Events => Rest::Events(Events::default()),
     };
-    let mut answers = Answers { runtime, body, rest };
+    let mut answers = Answers { body, rest };
     if !status.is_success() {
         let problem = answers.whole()?;
         let problem = serde_json::from_slice::<Problem>(&problem);
@@ -88,23 +111,25 @@ pub fn ask(socket: &Path, verb: Verb) -> Result<Answers, ClientError> {
 ///
 /// # Errors
 /// As [`ask`], and when the daemon refuses.
-pub fn ask_once(socket: &Path, verb: Verb) -> Result<Answer, ClientError> {
+pub fn ask_once(server: impl Into<Server>, verb: Verb) -> Result<Answer, ClientError> {
+    let server = server.into();
     if let Verb::List { finished, filter, limit } = verb {
-        return jobs(socket, finished, filter, limit).map(Answer::Jobs);
+        return jobs(&server, finished, filter, limit).map(Answer::Jobs);
     }
-    ask(socket, verb)?.next().unwrap_or_else(|| Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()))
+    ask(&server, verb)?.next().unwrap_or_else(|| Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()))
 }
 
 /// All nodes, part by part.
 ///
 /// # Errors
 /// As [`ask_once`].
-pub fn nodes(socket: &Path) -> Result<NodesView, ClientError> {
-    let part = |after| match ask_once(socket, Verb::FindNodes(NodeFilter { after, ..NodeFilter::default() }))?
-    {
-        Answer::Nodes(part) => Ok(part),
-        _ => Err(ClientError::broken("nodes were asked for")),
-    };
+pub fn nodes(server: impl Into<Server>) -> Result<NodesView, ClientError> {
+    let server = server.into();
+    let part =
+        |after| match ask_once(&server, Verb::FindNodes(NodeFilter { after, ..NodeFilter::default() }))? {
+            Answer::Nodes(part) => Ok(part),
+            _ => Err(ClientError::broken("nodes were asked for")),
+        };
     let mut all: NodesView = part(None)?;
     while let Some(after) = all.next.take() {
         let more: NodesView = part(Some(after))?;
@@ -116,7 +141,7 @@ pub fn nodes(socket: &Path) -> Result<NodesView, ClientError> {
 
 /// The newest jobs, part by part; the oldest of them first.
 fn jobs(
-    socket: &Path,
+    server: &Server,
     finished: bool,
     mut filter: JobFilter,
     limit: u32,
@@ -126,7 +151,7 @@ fn jobs(
     while left > 0 {
         let most = left.min(LIMIT_MAX);
         let verb = Verb::List { finished, filter: filter.clone(), limit: most };
-        let answer = ask(socket, verb)?.next();
+        let answer = ask(server, verb)?.next();
         let Some(Answer::Jobs(part)) = answer.transpose()? else {
             return Err(ClientError::broken("jobs were asked for"));
         };
@@ -143,11 +168,11 @@ fn jobs(
 }
 
 /// Sends a request on a connection of its own. The connection is served while its answer is waited for.
-async fn send(socket: &Path, call: Call) -> Result<(StatusCode, Incoming, Hears), ClientError> {
+async fn send(socket: &Path, call: Call) -> Result<(StatusCode, Incoming), ClientError> {
     let no_daemon = |source| ClientError::NoDaemon { path: socket.to_owned(), source };
     let stream = UnixStream::connect(socket).await.map_err(no_daemon)?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(of_hyper)?;
-    let (hears, request) = (call.hears, request(call)?);
+    let request = request(call)?;
     let connection = Box::pin(connection);
     let sending = Box::pin(timeout(PATIENCE, sender.send_request(request)));
     // A daemon that has no place answers before it has read the request.
@@ -163,7 +188,7 @@ async fn send(socket: &Path, call: Call) -> Result<(StatusCode, Incoming, Hears)
     };
     let response =
         response.map_err(|_| ClientError::Broken(io::ErrorKind::TimedOut.into()))?.map_err(of_hyper)?;
-    Ok((response.status(), response.into_body(), hears))
+    Ok((response.status(), response.into_body()))
 }
 
 fn request(call: Call) -> Result<Request<Body>, ClientError> {
@@ -182,21 +207,34 @@ fn of_hyper(error: hyper::Error) -> ClientError {
     if error.is_parse() { ClientError::NoHttp } else { ClientError::broken(error) }
 }
 
+async fn piece_of(body: &mut Incoming) -> Option<Result<Bytes, ClientError>> {
+    loop {
+        let frame = future::poll_fn(|context| std::pin::Pin::new(&mut *body).poll_frame(context)).await?;
+        match frame.map(hyper::body::Frame::into_data) {
+            Ok(Ok(piece)) => return Some(Ok(piece)),
+            Ok(Err(_)) => {}
+            Err(error) => return Some(Err(of_hyper(error))),
+        }
+    }
+}
+
 impl Answers {
     /// The next piece of the body; `None` at its end.
     fn piece(&mut self) -> Option<Result<Bytes, ClientError>> {
-        let Self { runtime, body, .. } = self;
-        runtime.block_on(async {
-            loop {
-                let frame =
-                    future::poll_fn(|context| std::pin::Pin::new(&mut *body).poll_frame(context)).await?;
-                match frame.map(hyper::body::Frame::into_data) {
-                    Ok(Ok(piece)) => return Some(Ok(piece)),
-                    Ok(Err(_)) => {}
-                    Err(error) => return Some(Err(of_hyper(error))),
+        match &mut self.body {
+            Whence::Socket(runtime, body) => runtime.block_on(piece_of(body)),
+            Whence::Port(reader) => {
+                let mut piece = vec![0; PIECE_BYTES];
+                match reader.read(&mut piece) {
+                    Ok(0) => None,
+                    Ok(read) => {
+                        piece.truncate(read);
+                        Some(Ok(piece.into()))
+                    }
+                    Err(error) => Some(Err(error.into())),
                 }
             }
-        })
+        }
     }
 
     fn whole(&mut self) -> Result<Vec<u8>, ClientError> {

@@ -179,10 +179,10 @@ fn matching(current: &OsStr, all: impl Iterator<Item = CompletionCandidate>) -> 
 
 /// `None` on any failure, and after [`PATIENCE`].
 fn ask(verb: Verb) -> Option<Answer> {
-    let socket = phalanx_local::Paths::of_client().socket();
+    let server = crate::verbs::server(&phalanx_local::Paths::of_client()).ok()?;
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || {
-        let _ = tell.send(client::ask_once(&socket, verb).ok());
+        let _ = tell.send(client::ask_once(&server, verb).ok());
     });
     told.recv_timeout(PATIENCE).ok().flatten()
 }

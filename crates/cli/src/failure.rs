@@ -123,6 +123,12 @@ impl From<ClientError> for Failure {
             ClientError::NoDaemon { .. } => {
                 Self::new("no_daemon", NO_DAEMON, message, "start one with `phalanx up --detach`")
             }
+            ClientError::NoServer { .. } => Self::new(
+                "no_daemon",
+                NO_DAEMON,
+                message,
+                "PHALANX_URL names the server; without it, the daemon of this machine is asked",
+            ),
             ClientError::Broken(_) => Self::new(
                 "broken",
                 UNAVAILABLE,

@@ -21,10 +21,12 @@ const PASSED_ON: [&str; 7] =
 const UNNUMBERED: JobId = JobId(0);
 
 /// A job and the values of its secrets, which travel beside it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Submission {
     pub(crate) job: Job,
     pub(crate) secrets: BTreeMap<String, String>,
+    /// What the job was made of, without anything of this process: for a daemon on another machine.
+    pub(crate) file: Option<Box<JobFile>>,
 }
 
 /// Where the submission comes from: variables, folder and clock of the submitting process.
@@ -74,9 +76,10 @@ impl Submission {
             submitted_at: origin.now,
             default_workdir: origin.workdir.clone(),
         };
+        let kept = Some(Box::new(file.clone()));
         let job = file.into_job(context)?;
         let secrets = read_secrets(&job, origin)?;
-        Ok(Self { job, secrets })
+        Ok(Self { job, secrets, file: kept })
     }
 }
 
@@ -241,7 +244,7 @@ mod tests {
                      --segment 4@nvlink --segment 8@node \
                      --retry 3 --retry-on node,preemption --signal USR1@120 --grace 10s -- python train.py -x";
         let words: Vec<&str> = words.split_whitespace().collect();
-        let Submission { job, secrets } = submit(&words).unwrap();
+        let Submission { job, secrets, .. } = submit(&words).unwrap();
         let gang = &job.gangs[0];
         assert_eq!((job.name.as_str(), job.queue.as_str(), job.priority), ("train", "lab", -5));
         assert_eq!((gang.size, gang.members_per_node, gang.needs.devices), (16, Some(8), 1));
@@ -307,7 +310,7 @@ mod tests {
 
     #[test]
     fn secrets_travel_beside_the_job() {
-        let Submission { job, secrets } = submit(&["--secret", "TOKEN", "--", "x"]).unwrap();
+        let Submission { job, secrets, .. } = submit(&["--secret", "TOKEN", "--", "x"]).unwrap();
         assert_eq!(secrets, BTreeMap::from([("TOKEN".to_owned(), "s3cret".to_owned())]));
         assert!(!format!("{job:?}").contains("s3cret"));
         let failure = submit(&["--secret", "NOPE", "--", "x"]).unwrap_err();

@@ -12,7 +12,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Stdio;
 
-use fake::{Fake, Run};
+use fake::{API_TOKEN, Fake, Run};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use page::same;
@@ -1001,4 +1001,46 @@ fn every_command_has_a_manual_page() {
         .unwrap()
         .filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().contains("__"));
     assert_eq!(hidden.count(), 0);
+}
+
+/// A server on another machine is asked by the same verbs, with a token. A job goes there as its file: folders and variables of
+/// this machine mean nothing there.
+#[test]
+fn a_port_is_asked_with_a_token_as_the_socket_is() {
+    let (fake, url) = Fake::port(|verb| match verb {
+        Verb::SubmitFile { .. } => {
+            vec![Answer::Submitted { job: JobId(7), name: "train".to_owned(), existing: false }]
+        }
+        other => world(other),
+    });
+    let run = |words: &str, url: &str, token: &str| {
+        let mut command = fake.command(words);
+        command.env("PATH", "/bin").env("PHALANX_URL", url).env("PHALANX_TOKEN", token);
+        let output = command.output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Run { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+    };
+    let good = |words: &str| run(words, &url, API_TOKEN);
+    let socket = Fake::start(world);
+    for words in ["ps", "nodes", "why 4", "logs 4", "get 4 -o json", "queues", "calendar"] {
+        let (there, here) = (good(words), socket.run(words));
+        assert_eq!((there.code, there.out), (0, here.out), "{words}: {}", there.err);
+    }
+    let submitted = good("submit -n train -G 8 -e DEBUG=1 -- ./train.py --deep");
+    assert_eq!(submitted.out, "job 7 (train) is submitted\n", "{}", submitted.err);
+    let Some(Verb::SubmitFile { text, .. }) = fake.asked().pop() else { panic!("{:?}", fake.asked()) };
+    let file = phalanx_spec::JobFile::from_yaml(&text, "sent").unwrap();
+    assert!(file.workdir.is_none() && text.contains("--deep") && text.contains("DEBUG"), "{text}");
+    assert!(!text.contains("PATH"), "{text}");
+    let secret = good("submit --secret TOKEN -- ./train.py");
+    assert!(secret.code == 64 && secret.err.contains("is not sent to another machine"), "{}", secret.err);
+
+    let wrong = run("ps", &url, "phx_bad");
+    assert_eq!(wrong.code, 77, "{}", wrong.err);
+    assert!(wrong.err.contains("not valid") && !wrong.err.contains("phx_bad"), "{}", wrong.err);
+    let away = run("ps", "http://127.0.0.1:9", API_TOKEN);
+    assert!(away.code == 69 && away.err.contains("http://127.0.0.1:9"), "{}", away.err);
+    let clear = run("ps", "http://gpu1.example.com:7077", API_TOKEN);
+    assert!(clear.code == 64 && clear.err.contains("in the clear"), "{}", clear.err);
+    assert_eq!(run("ps", &url, "").code, 64, "no token");
 }

@@ -236,7 +236,8 @@ fn submission(mut wanted: Wanted, kept: &Kept, from: Where<'_>) -> Result<Submis
     let broken = |e: serde_json::Error| Failure::internal(format!("the submission cannot be written: {e}"));
     let facts = serde_json::to_string(&wanted.facts).map_err(broken)?;
     wanted.args.env.push(format!("{FACTS}={facts}"));
-    let mut submission = Submission::read(wanted.args)?;
+    // What runs is in a secret, which no file has.
+    let mut submission = Submission { file: None, ..Submission::read(wanted.args)? };
     let text = serde_json::to_string(kept).map_err(broken)?;
     if text.len() > KEPT_BYTES_MAX {
         let what = format!("the script and the environment have {} bytes together", text.len());

@@ -4,14 +4,13 @@
 //! and so is the only one that prints. A daemon that is restarted meanwhile is waited for: the job goes on.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use nix::sys::signal::{SigSet, Signal};
-use phalanx_api::client::{self, ClientError};
+use phalanx_api::client::{self, ClientError, Server};
 use phalanx_api::protocol::{Answer, JobRef, JobView, LogAsk, Verb as Ask};
 use phalanx_model::{Ending, JobId};
 
@@ -162,10 +161,10 @@ impl<'a> Follower<'a> {
         interrupts: SigSet,
     ) -> Self {
         let (tell, happenings) = channel();
-        let socket = session.paths.socket();
-        follow_events(socket.clone(), job, tell.clone());
+        let server = session.server.clone();
+        follow_events(server.clone(), job, tell.clone());
         if ranks.is_some() {
-            follow_logs(socket, job, tell.clone());
+            follow_logs(server, job, tell.clone());
         }
         std::thread::spawn(
             move || while interrupts.wait().is_ok() && tell.send(Happening::Interrupted).is_ok() {},
@@ -300,14 +299,14 @@ fn spinner(job: JobId) -> ProgressBar {
 }
 
 /// Tells of every event once, and then how the job ended.
-fn follow_events(socket: PathBuf, job: JobId, tell: Sender<Happening>) {
+fn follow_events(server: Server, job: JobId, tell: Sender<Happening>) {
     std::thread::spawn(move || {
         let mut told = 0;
         let gone = || drop(tell.send(Happening::DaemonGone));
         let result = persist(gone, || {
             // After a reconnection the daemon tells everything again.
             let mut again = told;
-            for answer in client::ask(&socket, Ask::Follow { job: JobRef::Id(job) })? {
+            for answer in client::ask(&server, Ask::Follow { job: JobRef::Id(job) })? {
                 match answer? {
                     Answer::Event { .. } if again > 0 => again -= 1,
                     Answer::Event { what, detail, .. } => {
@@ -330,7 +329,7 @@ fn follow_events(socket: PathBuf, job: JobId, tell: Sender<Happening>) {
 }
 
 /// Tells of every line once, until the job has ended.
-fn follow_logs(socket: PathBuf, job: JobId, tell: Sender<Happening>) {
+fn follow_logs(server: Server, job: JobId, tell: Sender<Happening>) {
     std::thread::spawn(move || {
         let mut told: BTreeMap<(Option<u32>, u32, u32), u64> = BTreeMap::new();
         // The other thread says that the daemon is gone.
@@ -340,7 +339,7 @@ fn follow_logs(socket: PathBuf, job: JobId, tell: Sender<Happening>) {
                 let mut again = told.clone();
                 let verb =
                     Ask::Logs { job: JobRef::Id(job), ask: LogAsk { follow: true, ..LogAsk::default() } };
-                for answer in client::ask(&socket, verb)? {
+                for answer in client::ask(&server, verb)? {
                     let Answer::Log { task, rank, attempt, line, .. } = answer? else { continue };
                     match again.get_mut(&(task, attempt, rank)).filter(|left| **left > 0) {
                         Some(left) => *left -= 1,
@@ -351,7 +350,7 @@ fn follow_logs(socket: PathBuf, job: JobId, tell: Sender<Happening>) {
                     }
                 }
                 // A stream that broke looks like one that ended, so the job itself says which it was.
-                has_ended(&socket, job)
+                has_ended(&server, job)
             },
         );
         let _ = match result {
@@ -361,8 +360,8 @@ fn follow_logs(socket: PathBuf, job: JobId, tell: Sender<Happening>) {
     });
 }
 
-fn has_ended(socket: &Path, job: JobId) -> Result<bool, ClientError> {
-    let answer = client::ask_once(socket, Ask::Get { job: JobRef::Id(job) })?;
+fn has_ended(server: &Server, job: JobId) -> Result<bool, ClientError> {
+    let answer = client::ask_once(server, Ask::Get { job: JobRef::Id(job) })?;
     Ok(matches!(answer, Answer::Job(view) if view.ending.is_some()))
 }
 
@@ -376,7 +375,9 @@ pub(super) fn persist(
         match attempt() {
             Ok(true) => return Ok(()),
             Ok(false) => failures = 0,
-            Err(error @ (ClientError::Refused(_) | ClientError::Misunderstood(_))) => return Err(error),
+            Err(error @ (ClientError::Refused(_) | ClientError::Misunderstood(_) | ClientError::NoHttp)) => {
+                return Err(error);
+            }
             Err(error) if failures >= RECONNECTS => return Err(error),
             Err(_) => {
                 if failures == 0 {

@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use phalanx_api::client;
+use phalanx_api::client::{self, Port, PortError, Server};
 use phalanx_api::protocol::{Answer, JobRef, NodesView, Verb as Ask};
 use phalanx_local::Paths;
 
@@ -50,18 +50,20 @@ use crate::slurm;
 /// What every verb needs: where the daemon is, and where answers go.
 pub(crate) struct Session {
     pub(crate) paths: Paths,
+    /// Whom verbs are asked of.
+    pub(crate) server: Server,
     pub(crate) out: Output,
 }
 
 impl Session {
     /// One question, one answer.
     pub(crate) fn ask(&self, verb: Ask) -> Result<Answer, Failure> {
-        Ok(client::ask_once(&self.paths.socket(), verb)?)
+        Ok(client::ask_once(&self.server, verb)?)
     }
 
     /// All nodes.
     pub(crate) fn nodes(&self) -> Result<NodesView, Failure> {
-        Ok(client::nodes(&self.paths.socket())?)
+        Ok(client::nodes(&self.server)?)
     }
 
     /// What is known of the nodes, to mark declared ones wherever nodes are shown.
@@ -101,7 +103,9 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
     if let Some(reach) = cluster_of(&verb) {
         return kubernetes::run(&out, &reach, verb);
     }
-    let session = Session { paths: paths(state, matches!(verb, Verb::Up(..)))?, out };
+    let paths = paths(state, matches!(verb, Verb::Up(..)))?;
+    let server = server(&paths)?;
+    let session = Session { paths, server, out };
     match verb {
         Verb::Top(TopOf { interval, .. }) => top::top(&session, Duration::from_secs(interval)),
         Verb::Up(up) => daemon::up(&session, *up),
@@ -173,6 +177,30 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
         Verb::Post => Ok(phalanx_local::post()),
         Verb::Measure(measure) => Ok(measure::main(&measure)),
     }
+}
+
+/// Whom verbs are asked of: the server of PHALANX_URL, else the daemon of the state folder.
+pub(crate) fn server(paths: &Paths) -> Result<Server, Failure> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let Some(url) = variable("PHALANX_URL") else { return Ok(Server::from(&paths.socket())) };
+    let token = variable("PHALANX_TOKEN").ok_or_else(|| {
+        let hint = "`phalanx token create NAME` makes one on the machine of the daemon";
+        Failure::usage("PHALANX_URL is set, and PHALANX_TOKEN is not", hint)
+    })?;
+    let ca_file = variable("PHALANX_CA_FILE").map(PathBuf::from);
+    let port = Port::new(&url, token, ca_file.as_deref()).map_err(|error| {
+        let hint = match error {
+            PortError::InTheClear(_) => {
+                "give an https:// address, or forward a port: `ssh -L 7077:127.0.0.1:7077 HOST`"
+            }
+            PortError::Address(_) => "`phalanx token create NAME` prints the address",
+            PortError::File { .. } | PortError::NoCertificate(_) => {
+                "PHALANX_CA_FILE is a PEM file (-----BEGIN CERTIFICATE-----)"
+            }
+        };
+        Failure::usage(format!("PHALANX_URL: {error}"), hint)
+    })?;
+    Ok(Server::Port(port))
 }
 
 /// The cluster that a verb is to ask, if it is one. Images run nowhere else.

@@ -1,9 +1,11 @@
 //! Submitting a job: for real, as a dry run, and with its output on this terminal.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use phalanx_api::protocol::{Answer, DryRunView, JobRef, Verb as Ask};
 use phalanx_model::{Gang, Job, JobId, NodeName};
+use phalanx_spec::JobFile;
 use serde::Serialize;
 
 use super::follow::{self, Interrupt};
@@ -104,16 +106,31 @@ fn note_unknown_nodes(session: &Session, job: &Job) -> Result<(), Failure> {
 
 pub(crate) fn hand_over(
     session: &Session,
-    Submission { job, secrets }: Submission,
+    Submission { job, secrets, file }: Submission,
 ) -> Result<Submitted, Failure> {
     note_unknown_nodes(session, &job)?;
-    let job = with_umask(job);
-    let Answer::Submitted { job, name, existing } =
-        session.ask(Ask::Submit { job: Box::new(job), secrets })?
-    else {
+    let verb = if session.server.is_elsewhere() {
+        // Folders and variables of this machine mean nothing there: it starts as a job file does that a program sends.
+        Ask::SubmitFile { text: text_for_elsewhere(file.as_deref(), &secrets)?, key: None, dry_run: false }
+    } else {
+        Ask::Submit { job: Box::new(with_umask(job)), secrets }
+    };
+    let Answer::Submitted { job, name, existing } = session.ask(verb)? else {
         return Err(Failure::unexpected());
     };
     Ok(Submitted { job, name, existing })
+}
+
+fn text_for_elsewhere(file: Option<&JobFile>, secrets: &BTreeMap<String, String>) -> Result<String, Failure> {
+    let here = "submit it on the machine of the daemon, without PHALANX_URL";
+    let Some(file) = file else {
+        return Err(Failure::usage("batch scripts are not sent to another machine", here));
+    };
+    if let Some(name) = secrets.keys().next() {
+        let hint = format!("name a file there: --secret {name}=FILE; or {here}");
+        return Err(Failure::usage(format!("the secret {name} is not sent to another machine"), hint));
+    }
+    serde_json::to_string(file).map_err(|e| Failure::internal(format!("the job file cannot be written: {e}")))
 }
 
 /// Ranks make files as the submitter does.

@@ -1,12 +1,11 @@
 //! Waiting for several jobs: one stream of the daemon says which have ended.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use phalanx_api::client;
+use phalanx_api::client::{self, Server};
 use phalanx_api::protocol::{Answer, JobRef, JobView, Verb as Ask};
 use phalanx_model::{Ending, JobId};
 use phalanx_spec::quantity::parse_duration_ns;
@@ -38,7 +37,7 @@ pub(super) fn wait(session: &Session, asked: &Wait) -> Result<ExitCode, Failure>
     let began = Instant::now();
     let jobs = numbers(session, &asked.jobs)?;
     let (sender, happenings) = channel();
-    follow(session.paths.socket(), jobs.clone(), sender.clone());
+    follow(session.server.clone(), jobs.clone(), sender.clone());
     std::thread::spawn(
         move || while interrupts.wait().is_ok() && sender.send(Happening::Interrupted).is_ok() {},
     );
@@ -93,11 +92,11 @@ fn numbers(session: &Session, jobs: &[String]) -> Result<Vec<JobId>, Failure> {
 }
 
 /// Reports each job once; after a restart of the daemon this asks for the jobs that are left.
-fn follow(socket: PathBuf, mut left: Vec<JobId>, sender: Sender<Happening>) {
+fn follow(server: Server, mut left: Vec<JobId>, sender: Sender<Happening>) {
     std::thread::spawn(move || {
         let gone = || drop(sender.send(Happening::DaemonGone));
         let result = persist(gone, || {
-            for answer in client::ask(&socket, Ask::Wait { jobs: left.clone() })? {
+            for answer in client::ask(&server, Ask::Wait { jobs: left.clone() })? {
                 if let Answer::Job(view) = answer? {
                     left.retain(|id| *id != view.id);
                     let _ = sender.send(Happening::Ended(view));

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
-use phalanx_api::http::{Backend, NoPeer, serve_socket};
+use phalanx_api::http::{self, Backend, NoPeer, serve_socket};
 use phalanx_api::protocol::{Answer, ErrorView, Verb};
 use phalanx_api::{Peer, Reply};
 use phalanx_model::Owner;
@@ -16,6 +16,9 @@ type Serve = dyn Fn(&Verb, &mut dyn FnMut(Answer)) + Send + Sync;
 
 /// In the environment of every run.
 pub const TOKEN: &str = "s3cret";
+
+/// With which a port is asked.
+pub const API_TOKEN: &str = "phx_good";
 
 pub struct Fake {
     dir: TempDir,
@@ -49,6 +52,20 @@ impl Fake {
             runtime.block_on(serve_socket(listener, world, peer, |peer| peer))
         });
         fake
+    }
+
+    /// The same at a port of this machine, for [`API_TOKEN`]. Its address is returned.
+    pub fn port(answers: impl Fn(&Verb) -> Vec<Answer> + Send + Sync + 'static) -> (Self, String) {
+        let fake = Self::absent();
+        let serve = move |verb: &Verb, say: &mut dyn FnMut(Answer)| answers(verb).into_iter().for_each(say);
+        let world = Arc::new(World { asked: Arc::clone(&fake.asked), serve: Box::new(serve) });
+        let listening = http::listen("127.0.0.1:0".parse().unwrap(), None).unwrap();
+        let url = listening.url();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(http::serve(listening, world))
+        });
+        (fake, url)
     }
 
     pub fn state(&self) -> &Path {
@@ -92,8 +109,11 @@ struct World {
 }
 
 impl Backend for World {
-    fn peer(&self, _: &str) -> Result<Peer, NoPeer> {
-        Err(NoPeer::Unauthorized("nobody has a token here"))
+    fn peer(&self, token: &str) -> Result<Peer, NoPeer> {
+        match token {
+            API_TOKEN => Ok(peer(1, 1)),
+            _ => Err(NoPeer::Unauthorized("the token is not valid, or no longer")),
+        }
     }
 
     fn answer(&self, _: &Peer, verb: Verb, reply: &mut dyn Reply) -> Result<(), ErrorView> {

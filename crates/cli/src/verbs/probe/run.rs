@@ -1,10 +1,10 @@
 //! Runs the measuring jobs one after the other, through the daemon as any job: each waits its turn.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use phalanx_api::client::{self, ClientError};
+use phalanx_api::client::{self, ClientError, Server};
 use phalanx_api::protocol::{Answer, JobRef, JobView, LogAsk, TopologyView, Verb as Ask};
 use phalanx_model::{Ending, JobId};
 
@@ -87,8 +87,8 @@ impl<'a> Runner<'a> {
 
     /// Waits for the end of a job; `None` when it was left before.
     fn ended(&mut self, id: JobId) -> Result<Option<Box<JobView>>, Failure> {
-        let (tell, socket) = (self.tell.clone(), self.session.paths.socket());
-        std::thread::spawn(move || drop(tell.send(Happening::Ended(follow_to_end(&socket, id)))));
+        let (tell, server) = (self.tell.clone(), self.session.server.clone());
+        std::thread::spawn(move || drop(tell.send(Happening::Ended(follow_to_end(&server, id)))));
         while let Ok(happening) = self.happenings.recv() {
             match happening {
                 Happening::Ended(view) => return Ok(Some(view?)),
@@ -107,7 +107,7 @@ impl<'a> Runner<'a> {
     fn log(&self, id: JobId) -> Result<(Vec<Measurement>, Option<String>), Failure> {
         let ask = Ask::Logs { job: JobRef::Id(id), ask: LogAsk::default() };
         let (mut found, mut said) = (Vec::new(), None);
-        for answer in client::ask(&self.session.paths.socket(), ask)? {
+        for answer in client::ask(&self.session.server, ask)? {
             let Answer::Log { rank, line, .. } = answer? else { continue };
             match line.strip_prefix(ERROR) {
                 Some(error) => drop(said.get_or_insert_with(|| error.to_owned())),
@@ -120,13 +120,15 @@ impl<'a> Runner<'a> {
 }
 
 /// How a job ended, also over a restart of the daemon.
-fn follow_to_end(socket: &Path, id: JobId) -> Result<Box<JobView>, ClientError> {
+fn follow_to_end(server: &Server, id: JobId) -> Result<Box<JobView>, ClientError> {
     let mut failures = 0;
     loop {
-        match end_of(socket, id) {
+        match end_of(server, id) {
             Ok(Some(view)) => return Ok(view),
             Ok(None) => {}
-            Err(ClientError::Broken(_) | ClientError::NoDaemon { .. }) if failures < RECONNECTS => {
+            Err(ClientError::Broken(_) | ClientError::NoDaemon { .. } | ClientError::NoServer { .. })
+                if failures < RECONNECTS =>
+            {
                 failures += 1;
             }
             Err(error) => return Err(error),
@@ -135,8 +137,8 @@ fn follow_to_end(socket: &Path, id: JobId) -> Result<Box<JobView>, ClientError> 
     }
 }
 
-fn end_of(socket: &Path, id: JobId) -> Result<Option<Box<JobView>>, ClientError> {
-    for answer in client::ask(socket, Ask::Follow { job: JobRef::Id(id) })? {
+fn end_of(server: &Server, id: JobId) -> Result<Option<Box<JobView>>, ClientError> {
+    for answer in client::ask(server, Ask::Follow { job: JobRef::Id(id) })? {
         if let Answer::Job(view) = answer? {
             return Ok(Some(view));
         }
