@@ -30,7 +30,8 @@ fn now() -> Timestamp {
 /// A window of these nodes from so long to so long from now.
 fn window(nodes: &str, from_ms: u64, until_ms: u64) -> Verb {
     let (begins_at, ends_at) = (now().plus(from_ms), now().plus(until_ms));
-    Verb::AddWindow(WindowAsk { nodes: vec![nodes.to_owned()], begins_at, ends_at, held_for: None })
+    let reason = Some("new NICs".to_owned());
+    Verb::AddWindow(WindowAsk { nodes: vec![nodes.to_owned()], begins_at, ends_at, held_for: None, reason })
 }
 
 fn calendar(bench: &Bench) -> Vec<WindowView> {
@@ -147,6 +148,12 @@ fn no_long_job_starts_across_a_window_and_why_says_so() {
         let of_both = vec![node("n1"), node("n2")];
         assert_eq!((told.len(), told[0].kind, &told[0].nodes), (1, WindowKind::Maintenance, &of_both));
         assert_eq!((told[0].begins_at, told[0].ends_at), (begins_at, Some(ends_at)));
+        let by = told[0].added_by.clone().unwrap();
+        assert_eq!(by.reason.as_deref(), Some("new NICs"));
+        let Ok(Answer::Nodes(nodes)) = bench.ask(Verb::FindNodes(NodeFilter::default())) else { panic!() };
+        assert!(nodes.nodes.iter().all(|of| of.window.as_ref().unwrap().added_by.as_ref() == Some(&by)));
+        // The answer does not wait for the history, and a list of the audit log does.
+        bench.ask(Verb::Audit { filter: AuditFilter::default(), limit: 1 }).unwrap();
     }
     let off = Verb::RemoveWindow { nodes: vec!["cluster=cluster".to_owned()], begins_at: None };
     assert_eq!(bench.done(off), "2 windows are called off on n[1-2]");
@@ -180,6 +187,7 @@ fn a_drain_by_a_time_moves_who_would_still_run() {
     assert_ne!(bench.node_of(id), from);
     let told = calendar(&bench);
     assert_eq!((told.len(), told[0].kind, told[0].ends_at), (1, WindowKind::Drain, None));
+    assert_eq!(told[0].added_by.as_ref().and_then(|by| by.reason.clone()), reason);
     // A list of nodes says so, and who said it why.
     let seen = |bench: &Bench| {
         let Ok(Answer::Nodes(view)) = bench.ask(Verb::FindNodes(NodeFilter::default())) else {

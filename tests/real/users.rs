@@ -71,6 +71,7 @@ fn another_user_may_look_and_not_touch() {
             begins_at: Timestamp(0),
             ends_at: Timestamp::MAX,
             held_for: None,
+            reason: None,
         }),
         Verb::RemoveWindow { nodes: vec!["n1".to_owned()], begins_at: None },
         Verb::Stop,

@@ -464,7 +464,7 @@ fn what_operators_say_of_nodes_reaches_the_daemon() {
     let (from, until) = ("--from 2026-12-01T08:00Z", "--until 2026-12-01T12:00Z");
     for words in [
         &format!("calendar add gpu-[1-2] rack=r1 {from} {until}"),
-        &format!("calendar add gpu-1 {from} {until} --for vision"),
+        &format!("calendar add gpu-1 {from} {until} --for vision --reason course"),
         &format!("calendar remove gpu-1 {from}"),
         "calendar remove gpu-1",
         "notice gpu-2 --in 2m",
@@ -482,7 +482,7 @@ fn what_operators_say_of_nodes_reaches_the_daemon() {
         shown,
         [
             r#"{"add_window":{"nodes":["gpu-[1-2]","rack=r1"],"begins_at":1796112000000,"ends_at":1796126400000,"held_for":null}}"#,
-            r#"{"add_window":{"nodes":["gpu-1"],"begins_at":1796112000000,"ends_at":1796126400000,"held_for":"vision"}}"#,
+            r#"{"add_window":{"nodes":["gpu-1"],"begins_at":1796112000000,"ends_at":1796126400000,"held_for":"vision","reason":"course"}}"#,
             r#"{"remove_window":{"nodes":["gpu-1"],"begins_at":1796112000000}}"#,
             r#"{"remove_window":{"nodes":["gpu-1"],"begins_at":null}}"#,
             r#"{"notice_spot":{"node":"gpu-2","in_ms":120000}}"#,

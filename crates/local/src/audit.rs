@@ -2,16 +2,17 @@
 //! a decision never waits for it; who closed which node is kept in memory too, since every list of nodes says it.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use phalanx_model::show::span;
-use phalanx_model::{JobUpdate, NodeName};
+use phalanx_model::{JobUpdate, NodeName, Timestamp};
 
 use crate::daemon::Daemon;
-use crate::history::AuditRow;
+use crate::history::{AuditRow, WINDOWS_KEPT, WindowRow};
 use phalanx_api::Peer;
 use phalanx_api::protocol::{
-    AuditView, ClosedBy, HealthFinding, HealthReport, JobRef, NodeView, TokenAsk, Verb, WindowKind, hardware,
+    AuditView, ClosedBy, HealthFinding, HealthReport, JobRef, NodeView, TokenAsk, Verb, WindowKind,
+    WindowView, hardware,
 };
 
 /// Characters of a target or a detail that are kept: job names and commands are the client's.
@@ -120,8 +121,9 @@ impl Act {
             }
             Verb::ClearHealth { node, device } => other("health clear", &hardware(node, *device), plain()),
             Verb::AddWindow(asked) => {
-                let what = asked.held_for.as_ref().map_or_else(plain, |queue| format!("for queue {queue}"));
-                other("calendar add", &format!("nodes {}", asked.nodes.join(", ")), what)
+                let queue = asked.held_for.as_ref().map(|queue| format!("for queue {queue}"));
+                let said: Vec<String> = queue.into_iter().chain(asked.reason.clone()).collect();
+                other("calendar add", &format!("nodes {}", asked.nodes.join(", ")), said.join(": "))
             }
             Verb::RemoveWindow { nodes, .. } => {
                 other("calendar remove", &format!("nodes {}", nodes.join(", ")), plain())
@@ -162,14 +164,22 @@ pub(crate) fn record(daemon: &Daemon, peer: &Peer, act: Act, refused: Option<&st
     daemon.recorder.audit(AuditRow { view, node: node.map(|node| node.to_string()) });
 }
 
-/// Who closed which nodes.
+/// Who closed which nodes, and who added which windows of the calendar.
 #[derive(Debug, Default)]
-pub(crate) struct Closed(Mutex<BTreeMap<NodeName, ClosedBy>>);
+pub(crate) struct Closed(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    nodes: BTreeMap<NodeName, ClosedBy>,
+    /// The oldest request first.
+    windows: Vec<WindowRow>,
+}
 
 impl Closed {
-    /// As the audit log says it, the oldest act first.
-    pub(crate) fn of(acts: Vec<AuditRow>) -> Self {
+    /// As the history says it, the oldest act first.
+    pub(crate) fn of(acts: Vec<AuditRow>, windows: Vec<WindowRow>) -> Self {
         let closed = Self::default();
+        closed.known().windows = windows;
         for AuditRow { view, node } in acts {
             let Some(node) = node.and_then(|name| NodeName::new(name).ok()) else { continue };
             closed.change(&node, &view);
@@ -177,9 +187,13 @@ impl Closed {
         closed
     }
 
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A user did something to a node: every such verb but one closes it.
     fn change(&self, node: &NodeName, act: &AuditView) {
-        let mut nodes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let nodes = &mut self.known().nodes;
         if act.verb == UNCORDON {
             nodes.remove(node);
             return;
@@ -188,17 +202,81 @@ impl Closed {
         nodes.insert(node.clone(), ClosedBy { user: act.user.clone(), at: act.at, reason });
     }
 
+    /// A user added windows. Those that are over are forgotten.
+    fn add(&self, row: WindowRow) {
+        let windows = &mut self.known().windows;
+        windows.retain(|known| known.ends_at.is_none_or(|at| at > row.by.at));
+        windows.push(row);
+        let excess = windows.len().saturating_sub(WINDOWS_KEPT as usize);
+        windows.drain(..excess);
+    }
+
     /// Says of each of these nodes that takes no work, or is to be drained by a time, who closed it. One that the cluster
-    /// file closes has nobody.
+    /// file closes has nobody. Says also who added its window.
     pub(crate) fn say(&self, views: &mut [NodeView]) {
-        let nodes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_drained =
-            |view: &NodeView| view.window.as_ref().is_some_and(|of| of.kind == WindowKind::Drain);
-        let is_closed = |view: &NodeView| view.admin != phalanx_model::Admin::Open || is_drained(view);
-        for view in views.iter_mut().filter(|view| is_closed(view)) {
-            view.closed_by = nodes.get(&view.name).cloned();
+        let known = self.known();
+        for view in views {
+            let window = view.window.as_ref();
+            let is_drained = window.is_some_and(|of| of.kind == WindowKind::Drain);
+            if view.admin != phalanx_model::Admin::Open || is_drained {
+                view.closed_by = known.nodes.get(&view.name).cloned();
+            }
+            if let Some(window) = &mut view.window {
+                window.added_by = known.window(window.kind, &view.name, window.begins_at).cloned();
+            }
         }
     }
+
+    /// Says of each window who added it; nodes of different requests are windows of their own.
+    pub(crate) fn say_calendar(&self, windows: Vec<WindowView>) -> Vec<WindowView> {
+        let known = self.known();
+        let mut said = Vec::new();
+        for window in windows {
+            let first = said.len();
+            for node in &window.nodes {
+                let by = known.window(window.kind, node, window.begins_at).filter(|_| !window.is_declared);
+                let these = said.iter_mut().skip(first).find(|w: &&mut WindowView| w.added_by.as_ref() == by);
+                match these {
+                    Some(these) => these.nodes.push(node.clone()),
+                    None => said.push(WindowView {
+                        nodes: vec![node.clone()],
+                        added_by: by.cloned(),
+                        ..window.clone()
+                    }),
+                }
+            }
+        }
+        said
+    }
+}
+
+impl Known {
+    /// The latest request for a window of this node that begins then. A drain by a time is an act on its node, too.
+    fn window(&self, kind: WindowKind, node: &NodeName, begins_at: Timestamp) -> Option<&ClosedBy> {
+        let is_it = |row: &&WindowRow| row.begins_at == begins_at && row.nodes.binary_search(node).is_ok();
+        match kind {
+            WindowKind::SpotNotice => None,
+            WindowKind::Maintenance | WindowKind::Block | WindowKind::Drain => {
+                let row = self.windows.iter().rev().find(is_it).map(|row| &row.by);
+                row.or_else(|| self.nodes.get(node).filter(|_| kind == WindowKind::Drain))
+            }
+        }
+    }
+}
+
+/// Remembers who added windows, and why.
+pub(crate) fn window_added(
+    daemon: &Daemon,
+    peer: &Peer,
+    (begins_at, ends_at): (Timestamp, Option<Timestamp>),
+    nodes: Vec<NodeName>,
+    reason: Option<String>,
+) {
+    let reason = reason.filter(|reason| !reason.is_empty());
+    let by = ClosedBy { user: peer.owner.name.clone(), at: daemon.clock.now(), reason };
+    let row = WindowRow { begins_at, ends_at, nodes, by };
+    daemon.closed.add(row.clone());
+    daemon.recorder.window(row);
 }
 
 fn name_of(job: &JobRef) -> String {
@@ -231,9 +309,56 @@ fn cut(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use phalanx_model::{JobId, Timestamp};
+    use phalanx_api::protocol::WindowAsk;
+    use phalanx_model::{JobId, QueueName};
 
     use super::*;
+
+    #[test]
+    fn nodes_of_different_requests_are_windows_of_their_own() {
+        let node = |name: &str| NodeName::new(name).unwrap();
+        let by = |user: &str, at: u64| ClosedBy {
+            user: user.to_owned(),
+            at: Timestamp(at),
+            reason: Some("new NICs".to_owned()),
+        };
+        let row = |nodes: &[&str], by: ClosedBy| WindowRow {
+            begins_at: Timestamp(100),
+            ends_at: Some(Timestamp(200)),
+            nodes: nodes.iter().map(|name| node(name)).collect(),
+            by,
+        };
+        let closed = Closed::of(Vec::new(), vec![row(&["n1", "n2", "n3"], by("ada", 1))]);
+        closed.add(row(&["n2"], by("bob", 2)));
+        let window = WindowView {
+            kind: WindowKind::Maintenance,
+            nodes: ["n1", "n2", "n3", "n4"].map(node).to_vec(),
+            begins_at: Timestamp(100),
+            ends_at: Some(Timestamp(200)),
+            held_for: None,
+            is_declared: false,
+            added_by: None,
+        };
+        let shown = |window: &WindowView| -> Vec<(Vec<String>, Option<String>)> {
+            let views = closed.say_calendar(vec![window.clone()]);
+            let names = |w: &WindowView| w.nodes.iter().map(ToString::to_string).collect();
+            views.iter().map(|w| (names(w), w.added_by.as_ref().map(|by| by.user.clone()))).collect()
+        };
+        let of = |nodes: &[&str], user: Option<&str>| -> (Vec<String>, Option<String>) {
+            (nodes.iter().map(ToString::to_string).collect(), user.map(str::to_owned))
+        };
+        assert_eq!(
+            shown(&window),
+            [of(&["n1", "n3"], Some("ada")), of(&["n2"], Some("bob")), of(&["n4"], None)]
+        );
+        let declared = WindowView { is_declared: true, ..window.clone() };
+        assert_eq!(shown(&declared), [of(&["n1", "n2", "n3", "n4"], None)]);
+        let later = WindowView { begins_at: Timestamp(101), ..window.clone() };
+        assert_eq!(shown(&later), [of(&["n1", "n2", "n3", "n4"], None)]);
+        // The next request finds that the others are over.
+        closed.add(WindowRow { ends_at: None, ..row(&["n4"], by("cyd", 200)) });
+        assert_eq!(shown(&window), [of(&["n1", "n2", "n3"], None), of(&["n4"], Some("cyd"))]);
+    }
 
     #[test]
     fn acts_name_what_they_change_and_reads_are_none() {
@@ -255,6 +380,16 @@ mod tests {
                     reason: Some("broken fan".to_owned()),
                 },
                 "drain node n1: broken fan",
+            ),
+            (
+                Verb::AddWindow(WindowAsk {
+                    nodes: vec!["rack=r1".to_owned()],
+                    begins_at: Timestamp(1),
+                    ends_at: Timestamp(2),
+                    held_for: QueueName::new("vision").ok(),
+                    reason: Some("course".to_owned()),
+                }),
+                "calendar add nodes rack=r1: for queue vision: course",
             ),
             (Verb::Stop, "down daemon: "),
         ];

@@ -256,7 +256,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         epoch: epoch.0,
         isolation: options.isolation.detect().to_string(),
         notes: cluster.notes,
-        closed: Closed::of(recorder.closings()?),
+        closed: Closed::of(recorder.closings()?, recorder.windows(clock.now())?),
         recorder,
         metrics: MetricNames::default(),
         account,

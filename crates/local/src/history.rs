@@ -13,6 +13,7 @@ mod prune;
 mod query;
 mod rows;
 mod schema;
+mod windows;
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -27,6 +28,8 @@ pub use budgets::BudgetRow;
 pub use prune::Retention;
 pub use query::Filter;
 pub use rows::{AccountRows, AttemptRow, AuditRow, EventRow, JobRow, MemberRow, Row};
+pub(crate) use windows::WINDOWS_KEPT;
+pub use windows::WindowRow;
 
 /// Most rows that one question returns.
 pub const ROWS_MAX: u32 = 100_000;

@@ -16,7 +16,7 @@ use crate::budgets::{Level, OfQueue};
 use crate::clock::Clock;
 use crate::history::{
     AccountRows, AttemptRow, AuditRow, Basis, BudgetRow, EventRow, Filter, History, HistoryError, JobRow,
-    MemberRow, Retention, Row, UsedRow,
+    MemberRow, Retention, Row, UsedRow, WindowRow,
 };
 use crate::losses;
 use crate::threads;
@@ -217,6 +217,15 @@ impl Recorder {
     /// The last act that closed or opened each node.
     pub(crate) fn closings(&self) -> Result<Vec<AuditRow>, HistoryError> {
         held(&self.reader).closings()
+    }
+
+    /// Who added windows that are not over.
+    pub(crate) fn windows(&self, now: Timestamp) -> Result<Vec<WindowRow>, HistoryError> {
+        held(&self.reader).windows(now)
+    }
+
+    pub(crate) fn window(&self, row: WindowRow) {
+        let _ = self.entries.send(Entry::Rows(vec![Row::Window(row)]));
     }
 
     /// What happened to all jobs: the newest of it, in order.

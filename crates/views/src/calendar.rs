@@ -1,28 +1,28 @@
-//! The calendar, windows of the same time and purpose put together.
+//! The calendar, windows of the same time and purpose put together. The worlds know who added them.
 
 use std::collections::BTreeMap;
 
 use phalanx_api::protocol::{NodeWindowView, WindowKind, WindowView};
-use phalanx_model::later::Calendar;
-use phalanx_model::{NodeName, QueueName};
+use phalanx_model::NodeName;
+use phalanx_model::later::{Calendar, SpotNotice};
 
 use crate::Books;
 
 pub fn calendar(books: &Books<'_>) -> Vec<WindowView> {
     let mut all: BTreeMap<_, WindowView> = BTreeMap::new();
     for window in books.windows() {
-        let NodeWindowView { kind, begins_at, ends_at, held_for } = of_node(window);
+        let NodeWindowView { kind, begins_at, ends_at, held_for, added_by } = of_node(window);
         let alike = (begins_at, ends_at, kind, held_for.clone(), window.is_declared);
         let is_declared = window.is_declared;
-        let fresh = || WindowView { kind, nodes: Vec::new(), begins_at, ends_at, held_for, is_declared };
+        let nodes = Vec::new();
+        let fresh = || WindowView { kind, nodes, begins_at, ends_at, held_for, is_declared, added_by };
         all.entry(alike).or_insert_with(fresh).nodes.push(window.node.clone());
     }
     for notice in books.notices() {
-        let (begins_at, ends_at, kind, held_for) =
-            (notice.ends_at, None, WindowKind::SpotNotice, None::<QueueName>);
-        let alike = (begins_at, ends_at, kind, held_for.clone(), false);
-        let fresh =
-            || WindowView { kind, nodes: Vec::new(), begins_at, ends_at, held_for, is_declared: false };
+        let NodeWindowView { kind, begins_at, ends_at, held_for, added_by } = of_notice(notice);
+        let (alike, is_declared) = ((begins_at, ends_at, kind, held_for.clone(), false), false);
+        let nodes = Vec::new();
+        let fresh = || WindowView { kind, nodes, begins_at, ends_at, held_for, is_declared, added_by };
         all.entry(alike).or_insert_with(fresh).nodes.push(notice.node.clone());
     }
     all.into_values().collect()
@@ -35,7 +35,13 @@ fn of_node(window: &Calendar) -> NodeWindowView {
         (_, None) => WindowKind::Maintenance,
         (_, Some(_)) => WindowKind::Block,
     };
-    NodeWindowView { kind, begins_at: window.begins_at, ends_at, held_for: window.held_for.clone() }
+    let (begins_at, held_for) = (window.begins_at, window.held_for.clone());
+    NodeWindowView { kind, begins_at, ends_at, held_for, added_by: None }
+}
+
+fn of_notice(notice: &SpotNotice) -> NodeWindowView {
+    let (kind, begins_at) = (WindowKind::SpotNotice, notice.ends_at);
+    NodeWindowView { kind, begins_at, ends_at: None, held_for: None, added_by: None }
 }
 
 /// What the calendar says of each of these nodes: the window that begins first of those that are not over.
@@ -54,9 +60,7 @@ pub(crate) fn first_windows(
         note(&window.node, of_node(window));
     }
     for notice in books.notices().filter(|notice| is_wanted(&notice.node)) {
-        let kind = WindowKind::SpotNotice;
-        let window = NodeWindowView { kind, begins_at: notice.ends_at, ends_at: None, held_for: None };
-        note(&notice.node, window);
+        note(&notice.node, of_notice(notice));
     }
     first
 }

@@ -161,6 +161,7 @@ fn verbs_of_the_cluster() -> Vec<Verb> {
         begins_at: Timestamp(1),
         ends_at: Timestamp(2),
         held_for: Some(queue()),
+        reason: Some("new NICs".to_owned()),
     };
     let report = r#"{"node":"n1","device":3,"finding":{"xid":79},"reason":"a b"}"#;
     vec![

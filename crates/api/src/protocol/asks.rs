@@ -13,6 +13,9 @@ pub struct WindowAsk {
     pub ends_at: Timestamp,
     /// The queue that the nodes are kept for; none for maintenance.
     pub held_for: Option<QueueName>,
+    /// Why, for all who list nodes or the calendar; at most 200 characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -41,7 +41,7 @@ pub struct AuditFilter {
     pub since: Option<Timestamp>,
 }
 
-/// Who closed a node for new work, when, and why.
+/// Who closed a node for new work or added a window of the calendar, when, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClosedBy {
     pub user: String,

@@ -79,6 +79,9 @@ pub struct NodeWindowView {
     /// The queue of a block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_for: Option<QueueName>,
+    /// Who added it, when, and why; nothing if no user did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub added_by: Option<ClosedBy>,
 }
 
 impl NodeWindowView {
@@ -104,6 +107,9 @@ pub struct WindowView {
     /// It stands in the cluster file.
     #[serde(default)]
     pub is_declared: bool,
+    /// Who added it, when, and why; nothing if no user did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub added_by: Option<ClosedBy>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]

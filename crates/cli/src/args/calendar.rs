@@ -26,6 +26,9 @@ pub(crate) enum CalendarVerb {
         /// Queue that the nodes are kept for, with those below it [default: nobody, for maintenance].
         #[arg(long = "for", value_name = "QUEUE", add = ArgValueCompleter::new(complete::queues))]
         queue: Option<String>,
+        /// Why, for all who list nodes or the calendar.
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
     },
     /// Call off windows of nodes.
     Remove {

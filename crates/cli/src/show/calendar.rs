@@ -6,14 +6,14 @@ use phalanx_spec::pattern::NamePattern;
 
 use super::table::{Grid, cell, dim};
 use super::time::span;
-use super::{Page, nothing};
+use super::{Page, clean, nothing};
 
 /// One line for each window, those that begin first before the others.
 pub(crate) fn list(page: &Page, windows: &[WindowView]) -> String {
     if windows.is_empty() {
         return nothing(page, "the calendar is empty; `phalanx calendar add` tells of a window");
     }
-    let mut grid = Grid::new(page, &["NODES", "WHAT", "FROM", "UNTIL", "WHEN"]);
+    let mut grid = Grid::new(page, &["NODES", "WHAT", "FROM", "UNTIL", "WHEN", "ADDED BY"]);
     for window in windows {
         let patterns = NamePattern::compress(window.nodes.iter().map(NodeName::as_str));
         let nodes: Vec<&str> = patterns.iter().map(NamePattern::text).collect();
@@ -24,6 +24,7 @@ pub(crate) fn list(page: &Page, windows: &[WindowView]) -> String {
             cell(page.date(window.begins_at)),
             cell(until),
             dim(when(page, window)),
+            cell(added(page, window)),
         ]);
     }
     grid.render()
@@ -38,6 +39,13 @@ fn what(window: &WindowView) -> String {
         (WindowKind::SpotNotice, _) => "taken back then".to_owned(),
     };
     what + declared
+}
+
+/// `bob 2h 00m ago: new NICs`.
+fn added(page: &Page, window: &WindowView) -> String {
+    let Some(by) = &window.added_by else { return String::new() };
+    let reason = by.reason.as_ref().map_or_else(String::new, |reason| format!(": {}", clean(reason)));
+    format!("{} {}{reason}", clean(&by.user), page.ago(by.at))
 }
 
 /// `in 2h 00m`, or `now, for 3m 12s more`.

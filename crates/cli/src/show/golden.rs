@@ -9,7 +9,7 @@ pub(crate) mod views;
 use std::path::Path;
 
 use jiff::tz::TimeZone;
-use phalanx_api::protocol::{DefragView, WhyView};
+use phalanx_api::protocol::{DefragView, NodeWindowView, WhyView, WindowView};
 use phalanx_discover::{check, topo_m};
 use phalanx_model::{DeviceMask, Gang, Job, Needs, Report, WeighedLink};
 
@@ -157,6 +157,14 @@ fn moves() {
     assert_eq!((lines.len(), most), (8, 2));
     let lines: Vec<&str> = lines.iter().map(|line| line.trim_end()).collect();
     same("top-80", &(lines.join("\n") + "\n"));
+    let (mut kept, on) = (views::nodes(), views::calendar());
+    for (node, window) in kept.nodes.iter_mut().zip([&on[0], &on[3]]) {
+        let WindowView { kind, begins_at, ends_at, held_for, added_by, .. } = window.clone();
+        let added_by = added_by.or_else(|| on[2].added_by.clone());
+        node.window = Some(NodeWindowView { kind, begins_at, ends_at, held_for, added_by });
+    }
+    kept.nodes[1].closed_by = None;
+    same("nodes-windows", &nodes::list(&page(), &kept));
     same("nodes-80", &nodes::list(&narrow(), &views::nodes()));
     same("queues", &queues::list(&page(), &views::queues()));
     same("queues-wide", &queues::list(&wide(), &views::queues()));

@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 
 use owo_colors::OwoColorize as _;
-use phalanx_api::protocol::{NodeView, NodeWindowView, NodesView, WindowKind};
+use phalanx_api::protocol::{ClosedBy, NodeView, NodeWindowView, NodesView, WindowKind};
 use phalanx_model::bandwidth::percent;
 use phalanx_model::{Admin, Origin};
+use phalanx_spec::pattern::NamePattern;
 
 use super::table::{self, Grid, cell, dim};
 use super::{Page, clean, count, nothing};
@@ -40,6 +41,7 @@ pub(crate) fn list(page: &Page, view: &NodesView) -> String {
         let more = count((closed.len() - CLOSED_SHOWN) as u64, "more closed node");
         let _ = writeln!(text, "and {more}: `phalanx audit` lists who closed them");
     }
+    windows(page, &view.nodes, &mut text);
     for warning in &view.warnings {
         let _ = writeln!(text, "{} {}", "warning:".yellow(), clean(warning));
     }
@@ -49,20 +51,58 @@ pub(crate) fn list(page: &Page, view: &NodesView) -> String {
     text
 }
 
-/// `gpu-3 was cordoned by alice 2h ago: broken fan`, or `gpu-3 is drained in 6h, as alice said 2h ago: broken fan`, if a
-/// user closed it.
+/// `gpu-3 was cordoned by alice 2h ago: broken fan`, or `gpu-3 is drained at 18:00:00 (in 6h), as alice said 2h ago: broken fan`,
+/// if a user closed it.
 fn closed(page: &Page, node: &NodeView) -> Option<String> {
     let by = node.closed_by.as_ref()?;
     let (name, user, ago) = (&node.name, clean(&by.user), page.ago(by.at));
-    let reason = by.reason.as_ref().map_or_else(String::new, |reason| format!(": {}", clean(reason)));
+    let reason = reason(by);
     let is_to_come = |window: &&NodeWindowView| window.kind == WindowKind::Drain && !window.is_on(page.now);
     Some(match (node.admin, node.window.as_ref().filter(is_to_come)) {
         (Admin::Open, Some(window)) => {
-            format!("{name} is drained {}, as {user} said {ago}{reason}", page.ahead(window.begins_at))
+            let (at, ahead) = (page.clock(window.begins_at), page.ahead(window.begins_at));
+            format!("{name} is drained at {at} ({ahead}), as {user} said {ago}{reason}")
         }
         (Admin::Cordoned, _) => format!("{name} was cordoned by {user} {ago}{reason}"),
         _ => format!("{name} was drained by {user} {ago}{reason}"),
     })
+}
+
+fn reason(by: &ClosedBy) -> String {
+    by.reason.as_ref().map_or_else(String::new, |reason| format!(": {}", clean(reason)))
+}
+
+/// `gpu-[1-2]: maintenance from 14:00:00 until 16:00:00, as bob said 2h ago: new NICs`, for windows that users added.
+fn windows(page: &Page, nodes: &[NodeView], text: &mut String) {
+    let mut added: Vec<(&NodeWindowView, &ClosedBy, Vec<&str>)> = Vec::new();
+    for node in nodes {
+        let Some(window) = node.window.as_ref().filter(|of| of.kind != WindowKind::Drain) else { continue };
+        let Some(by) = &window.added_by else { continue };
+        match added.iter_mut().find(|(of, ..)| *of == window) {
+            Some((.., names)) => names.push(node.name.as_str()),
+            None => added.push((window, by, vec![node.name.as_str()])),
+        }
+    }
+    for (window, by, names) in added.iter().take(CLOSED_SHOWN) {
+        let patterns = NamePattern::compress(names.iter().copied());
+        let names: Vec<&str> = patterns.iter().map(NamePattern::text).collect();
+        let what = match &window.held_for {
+            Some(queue) => format!("kept for queue {queue}"),
+            None => window.kind.word().to_owned(),
+        };
+        let from = if window.is_on(page.now) {
+            String::new()
+        } else {
+            format!(" from {}", page.clock(window.begins_at))
+        };
+        let until = window.ends_at.map_or_else(String::new, |at| format!(" until {}", page.clock(at)));
+        let (names, user, ago, reason) = (names.join(","), clean(&by.user), page.ago(by.at), reason(by));
+        let _ = writeln!(text, "{names}: {what}{from}{until}, as {user} said {ago}{reason}");
+    }
+    if added.len() > CLOSED_SHOWN {
+        let more = count((added.len() - CLOSED_SHOWN) as u64, "more window");
+        let _ = writeln!(text, "and {more}: `phalanx calendar` lists them");
+    }
 }
 
 fn rows(page: &Page, nodes: &[NodeView]) -> String {

@@ -17,7 +17,7 @@ use crate::show;
 pub(super) fn calendar(session: &Session, asked: Calendar) -> Result<ExitCode, Failure> {
     match asked.verb {
         None => list(session),
-        Some(CalendarVerb::Add { nodes: Nodes { nodes }, from, until, queue }) => {
+        Some(CalendarVerb::Add { nodes: Nodes { nodes }, from, until, queue, reason }) => {
             let now = output::now();
             let begins_at = from.map_or(Ok(now), |text| instant("--from", &text, now))?;
             let ends_at = instant("--until", &until, now)?;
@@ -25,7 +25,7 @@ pub(super) fn calendar(session: &Session, asked: Calendar) -> Result<ExitCode, F
             let held_for = held_for.map_err(|e| {
                 Failure::usage(format!("--for is no queue: {e}"), "`phalanx queues` lists them")
             })?;
-            session.done(Ask::AddWindow(WindowAsk { nodes, begins_at, ends_at, held_for }))
+            session.done(Ask::AddWindow(WindowAsk { nodes, begins_at, ends_at, held_for, reason }))
         }
         Some(CalendarVerb::Remove { nodes: Nodes { nodes }, from }) => {
             let now = output::now();

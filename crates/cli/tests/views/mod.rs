@@ -378,7 +378,9 @@ pub fn nodes() -> NodesView {
         reason: Some("new NICs".to_owned()),
     };
     let begins_at = Timestamp(NOW.0 + 6 * 3_600_000);
-    let tonight = NodeWindowView { kind: WindowKind::Drain, begins_at, ends_at: None, held_for: None };
+    let added_by = Some(said.clone());
+    let tonight =
+        NodeWindowView { kind: WindowKind::Drain, begins_at, ends_at: None, held_for: None, added_by };
     let second =
         NodeView { spot, bandwidth: Some(slow()), closed_by: Some(said), window: Some(tonight), ..second };
     let host = NodeView {
@@ -959,12 +961,26 @@ pub fn calendar() -> Vec<WindowView> {
         ends_at: hours.map(|hours| Timestamp(NOW.0 + from_s * 1_000 + hours * 3_600_000)),
         held_for: None,
         is_declared: false,
+        added_by: None,
+    };
+    let by = |user: &str, s: u64, reason: Option<&str>| {
+        Some(ClosedBy {
+            user: user.to_owned(),
+            at: Timestamp(NOW.0 - s * 1_000),
+            reason: reason.map(str::to_owned),
+        })
     };
     let block = window(WindowKind::Block, &["gpu-1"], 86_400, Some(48));
     vec![
-        window(WindowKind::Maintenance, &["gpu-1", "gpu-2"], 0, Some(2)),
+        WindowView {
+            added_by: by("root", 86_400, None),
+            ..window(WindowKind::Maintenance, &["gpu-1", "gpu-2"], 0, Some(2))
+        },
         window(WindowKind::SpotNotice, &["spot-7"], 720, None),
-        window(WindowKind::Drain, &["login"], 7_800, None),
+        WindowView {
+            added_by: by("bob", 60, Some("fan swap, ticket 4711")),
+            ..window(WindowKind::Drain, &["login"], 7_800, None)
+        },
         WindowView { held_for: Some(queue_name("vision")), is_declared: true, ..block },
     ]
 }

@@ -7,6 +7,7 @@ use phalanx_account::{Payer, Priced};
 
 use super::advise::{UsedRow, write_used};
 use super::budgets::{BudgetRow, write_budget};
+use super::windows::{WindowRow, write_window};
 use super::{History, HistoryError, error};
 use phalanx_api::protocol::AuditView;
 
@@ -110,6 +111,7 @@ pub enum Row {
     Event(EventRow),
     Used(UsedRow),
     Budget(BudgetRow),
+    Window(WindowRow),
 }
 
 /// SQLite's integers end at 2^63 − 1; so does time, 290 million years from now.
@@ -151,6 +153,7 @@ impl History {
                 Row::Account(rows) => write_account(&transaction, rows)?,
                 Row::Used(row) => write_used(&transaction, row)?,
                 Row::Budget(row) => write_budget(&transaction, row)?,
+                Row::Window(row) => write_window(&transaction, row)?,
             }
         }
         transaction.commit()

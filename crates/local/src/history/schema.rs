@@ -167,6 +167,17 @@ pub(super) const MIGRATIONS: &[&str] = &[
     "
     ALTER TABLE audit ADD COLUMN login TEXT;
 ",
+    "
+    CREATE TABLE windows (
+        id        INTEGER PRIMARY KEY,
+        begins_at INTEGER NOT NULL,
+        ends_at   INTEGER,
+        nodes     TEXT NOT NULL,
+        user      TEXT NOT NULL,
+        at        INTEGER NOT NULL,
+        reason    TEXT
+    ) STRICT;
+",
 ];
 
 /// Refuses what is damaged, newer, or no history at all.

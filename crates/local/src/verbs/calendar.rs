@@ -8,8 +8,9 @@ use phalanx_model::{DomainName, Input, LevelName, NodeName, QueueName, Timestamp
 use phalanx_shell::Engine;
 use phalanx_spec::pattern::NamePattern;
 
-use super::nodes::known;
+use super::nodes::{check_reason, known};
 use super::{Failure, operator, refuse, turn};
+use crate::audit::window_added;
 use crate::daemon::Daemon;
 use phalanx_api::Peer;
 use phalanx_api::protocol::{Answer, ErrorCode, WindowAsk};
@@ -20,12 +21,14 @@ const SAID_MAX: usize = 1_000;
 const LISTED_BY: &str = "`phalanx calendar` lists them";
 
 pub(super) fn list(daemon: &Daemon) -> Result<Answer, Failure> {
-    Ok(Answer::Calendar(daemon.engine.look(|engine| views::calendar(&Books::all(engine)))?))
+    let windows = daemon.engine.look(|engine| views::calendar(&Books::all(engine)))?;
+    Ok(Answer::Calendar(daemon.closed.say_calendar(windows)))
 }
 
 pub(super) fn add(daemon: &Daemon, peer: &Peer, asked: WindowAsk) -> Result<Answer, Failure> {
     operator(peer)?;
-    let WindowAsk { nodes, begins_at, ends_at, held_for } = asked;
+    let WindowAsk { nodes, begins_at, ends_at, held_for, reason } = asked;
+    check_reason(reason.as_deref())?;
     let (begins_at, ends_at) = (daemon.clock.of_wall(begins_at), daemon.clock.of_wall(ends_at));
     let now = daemon.clock.now();
     let bad = |what: &str, hint: &str| Err(refuse(ErrorCode::BadRequest, what, hint));
@@ -47,6 +50,7 @@ pub(super) fn add(daemon: &Daemon, peer: &Peer, asked: WindowAsk) -> Result<Answ
         is_declared: false,
     };
     tell(daemon, nodes.iter().map(window).collect())?;
+    window_added(daemon, peer, (begins_at, Some(ends_at)), nodes.iter().cloned().collect(), reason);
     let what =
         held_for.as_ref().map_or("maintenance".to_owned(), |queue| format!("a block for queue {queue}"));
     let detail = format!("{what} on {}: {}", shown(&nodes), lasts(now, begins_at, ends_at));
@@ -98,6 +102,7 @@ pub(super) fn drain_by(
     peer: &Peer,
     node: &NodeName,
     by: Timestamp,
+    reason: Option<&str>,
 ) -> Result<Answer, Failure> {
     operator(peer)?;
     known(daemon, node)?;
@@ -110,6 +115,7 @@ pub(super) fn drain_by(
     let ends_at = Timestamp::MAX;
     let window = Calendar { node: node.clone(), begins_at: by, ends_at, held_for: None, is_declared: false };
     tell(daemon, vec![window])?;
+    window_added(daemon, peer, (by, None), vec![node.clone()], reason.map(str::to_owned));
     // To the second: by when was said a moment ago.
     let time = span((by.since(now) / 1_000).max(1) * 1_000);
     let detail =

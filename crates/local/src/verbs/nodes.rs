@@ -71,7 +71,7 @@ pub(super) fn drain(
     check_reason(reason)?;
     match by {
         None => change(daemon, peer, node, |node| Input::DrainRequested { node }),
-        Some(by) => calendar::drain_by(daemon, peer, node, by),
+        Some(by) => calendar::drain_by(daemon, peer, node, by, reason),
     }
 }
 
