@@ -155,6 +155,15 @@ fn no_long_job_starts_across_a_window_and_why_says_so() {
         // The answer does not wait for the history, and a list of the audit log does.
         bench.ask(Verb::Audit { filter: AuditFilter::default(), limit: 1 }).unwrap();
     }
+    // A window that is on closes a node that is not cordoned.
+    bench.done(Verb::Cordon { node: node("n1"), reason: None });
+    assert_eq!(bench.done(Verb::Uncordon { node: node("n1") }), "n1 takes work");
+    bench.done(window("n1", 0, HOUR / 4));
+    let said = bench.done(Verb::Uncordon { node: node("n1") });
+    assert!(said.starts_with("n1 is no longer cordoned, but maintenance closes it for "), "{said}");
+    assert!(said.ends_with(" more: `phalanx calendar remove n1` removes that window"), "{said}");
+    let now_on = calendar(&bench)[0].begins_at;
+    bench.done(Verb::RemoveWindow { nodes: vec!["n1".to_owned()], begins_at: Some(now_on) });
     let off = Verb::RemoveWindow { nodes: vec!["cluster=cluster".to_owned()], begins_at: None };
     assert_eq!(bench.done(off), "2 windows are called off on n[1-2]");
     bench.await_state(long, "running");
@@ -177,7 +186,10 @@ fn a_drain_by_a_time_moves_who_would_still_run() {
     bench.await_state(id, "running");
     let from = bench.node_of(id);
     let reason = Some("broken fan".to_owned());
-    bench.done(Verb::Drain { node: node(&from), by: Some(now().plus(2_000)), reason: reason.clone() });
+    let by = Some(now().plus(2_000));
+    let said = bench.done(Verb::Drain { node: node(&from), by, reason: reason.clone() });
+    let moved = format!("; 1 job that may run longer is moved away: {id} ({})", bench.get(id).name);
+    assert!(said.ends_with(&moved), "{said}");
     // The answer does not wait for the audit log, and a list of it does.
     bench.ask(Verb::Audit { filter: AuditFilter::default(), limit: 1 }).unwrap();
     bench.kill();

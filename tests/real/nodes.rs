@@ -51,7 +51,11 @@ fn a_drained_nodes_gang_moves_and_that_counts_against_nothing() {
     let id = bench.submit(whole_node(&bench));
     bench.await_state(id, "running");
     let before = bench.node_of(id);
-    bench.done(Verb::Drain { node: node(&before), by: None, reason: None });
+    let name = bench.get(id).name;
+    let said = bench.done(Verb::Drain { node: node(&before), by: None, reason: None });
+    let expected =
+        format!("{before} takes no new work, and 1 job that runs there is moved away: {id} ({name})");
+    assert_eq!(said, expected);
     until("the second attempt", || {
         let view = bench.get(id);
         view.state == "running" && view.gangs[0].attempt == 2

@@ -8,7 +8,7 @@ use phalanx_model::{DomainName, Input, LevelName, NodeName, QueueName, Timestamp
 use phalanx_shell::Engine;
 use phalanx_spec::pattern::NamePattern;
 
-use super::nodes::{check_reason, known};
+use super::nodes::{check_reason, jobs_on, known, named};
 use super::{Failure, operator, refuse, turn};
 use crate::audit::window_added;
 use crate::daemon::Daemon;
@@ -118,8 +118,14 @@ pub(super) fn drain_by(
     window_added(daemon, peer, (by, None), vec![node.clone()], reason.map(str::to_owned));
     // To the second: by when was said a moment ago.
     let time = span((by.since(now) / 1_000).max(1) * 1_000);
-    let detail =
-        format!("{node} is empty in {time}, until it is uncordoned; what ends before may still start there");
+    let stopped = match jobs_on(daemon, node, Some(by))? {
+        jobs if jobs.is_empty() => String::new(),
+        jobs if jobs.len() == 1 => format!("; 1 job that may run longer is moved away: {}", named(&jobs)),
+        jobs => format!("; {} jobs that may run longer are moved away: {}", jobs.len(), named(&jobs)),
+    };
+    let detail = format!(
+        "{node} is empty in {time}, until it is uncordoned; jobs that end before may still start there{stopped}"
+    );
     Ok(Answer::Done { detail })
 }
 

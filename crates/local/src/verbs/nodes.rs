@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use phalanx_model::{Input, NodeName, Timestamp};
+use phalanx_model::later::Calendar;
+use phalanx_model::show::span;
+use phalanx_model::{GangRecord, Input, Job, NodeName, Phase, Placement, Timestamp};
 use phalanx_shell::Engine;
 
 use super::list::check_text;
@@ -19,6 +21,9 @@ const AUDIT_MAX: u32 = 10_000;
 const LIST_MAX: u32 = 10_000;
 /// Nodes that are named to a client who named one that does not exist.
 const NAMED_MAX: usize = 20;
+
+/// Jobs that are named in one answer.
+const JOBS_NAMED: usize = 5;
 
 pub(super) fn find(daemon: &Arc<Daemon>, mut filter: NodeFilter) -> Result<Answer, Failure> {
     filter.limit = filter.limit.min(LIST_MAX);
@@ -85,14 +90,79 @@ pub(super) fn change(
     known(daemon, node)?;
     let fact = fact(node.clone());
     let detail = match &fact {
-        Input::NodeCordoned { .. } => format!("{node} takes no new work"),
+        Input::NodeCordoned { .. } => Some(format!("{node} takes no new work")),
         Input::DrainRequested { .. } => {
-            format!("{node} takes no new work, and what runs there is moved away")
+            let moved = match jobs_on(daemon, node, None)? {
+                jobs if jobs.is_empty() => "; no job runs there".to_owned(),
+                jobs if jobs.len() == 1 => {
+                    format!(", and 1 job that runs there is moved away: {}", named(&jobs))
+                }
+                jobs => format!(", and {} jobs that run there are moved away: {}", jobs.len(), named(&jobs)),
+            };
+            Some(format!("{node} takes no new work{moved}"))
         }
-        _ => format!("{node} takes work"),
+        _ => None,
     };
     daemon.engine.request(vec![fact], |_, _| ())?;
+    let detail = detail.map_or_else(|| uncordoned(daemon, node), Ok)?;
     Ok(Answer::Done { detail })
+}
+
+/// Whether a node takes work now that it is not cordoned, or what still closes it.
+fn uncordoned(daemon: &Daemon, node: &NodeName) -> Result<String, Failure> {
+    let (wanted, now) = (node.clone(), daemon.clock.now());
+    let (is_healthy, window) = daemon.engine.look(move |engine| {
+        let is_on = |w: &&Calendar| w.node == wanted && w.begins_at <= now && now < w.ends_at;
+        let is_healthy = engine.node(&wanted).is_none_or(|node| node.health.is_open());
+        (is_healthy, engine.windows().filter(is_on).max_by_key(|w| w.ends_at).cloned())
+    })?;
+    let Some(window) = window else {
+        let closed = format!(
+            "{node} is no longer cordoned, but its health closes it: `phalanx health {node}` shows why"
+        );
+        return Ok(if is_healthy { format!("{node} takes work") } else { closed });
+    };
+    let more = span((window.ends_at.since(now) / 1_000).max(1) * 1_000);
+    let what = match &window.held_for {
+        None => format!("maintenance closes it for {more} more"),
+        Some(queue) => format!("it is kept for queue {queue} for {more} more"),
+    };
+    Ok(format!(
+        "{node} is no longer cordoned, but {what}: `phalanx calendar remove {node}` removes that window"
+    ))
+}
+
+/// Jobs that run on a node and do not stop already, such as `7 (train)`; with a time only those that may run longer.
+pub(super) fn jobs_on(
+    daemon: &Daemon,
+    node: &NodeName,
+    by: Option<Timestamp>,
+) -> Result<Vec<String>, Failure> {
+    let wanted = node.clone();
+    let jobs = daemon.engine.look(move |engine| {
+        let is_meant = |job: &Job, gang: &GangRecord| {
+            let ends_at = match (&gang.phase, job.policy.time_limit_ms) {
+                (Phase::Stopping { .. }, _) => return false,
+                (Phase::Running { since }, Some(limit)) => Some(since.plus(limit)),
+                _ => None,
+            };
+            let is_early = by.is_some_and(|by| ends_at.is_some_and(|at| at <= by));
+            let is_there = |held: &Placement| held.slots.iter().any(|slot| slot.node == wanted);
+            !is_early && gang.held().is_some_and(|held| is_there(&held))
+        };
+        let meant = engine.jobs().filter(|(job, gangs)| gangs.iter().any(|gang| is_meant(job, gang)));
+        meant.map(|(job, _)| format!("{} ({})", job.id, job.name)).collect()
+    })?;
+    Ok(jobs)
+}
+
+/// `7 (train), 8 (eval)`, and how many more there are.
+pub(super) fn named(jobs: &[String]) -> String {
+    let first = jobs.get(..JOBS_NAMED).unwrap_or(jobs).join(", ");
+    match jobs.len().saturating_sub(JOBS_NAMED) {
+        0 => first,
+        more => format!("{first}, and {more} more"),
+    }
 }
 
 pub(super) fn known(daemon: &Daemon, node: &NodeName) -> Result<(), Failure> {
@@ -126,4 +196,17 @@ pub(super) fn audit(
 ) -> Result<Answer, Failure> {
     let uid = (!peer.is_operator).then_some(peer.owner.uid);
     Ok(Answer::Audit(daemon.recorder.audits(uid, filter, limit.min(AUDIT_MAX)).map_err(unreadable)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_names_few_jobs_and_counts_the_others() {
+        let jobs = |count: u64| (1..=count).map(|id| format!("{id} (a)")).collect::<Vec<_>>();
+        assert_eq!(named(&jobs(1)), "1 (a)");
+        assert_eq!(named(&jobs(5)), "1 (a), 2 (a), 3 (a), 4 (a), 5 (a)");
+        assert_eq!(named(&jobs(7)), "1 (a), 2 (a), 3 (a), 4 (a), 5 (a), and 2 more");
+    }
 }
