@@ -212,7 +212,7 @@ fn what_is_not_supported_is_refused_by_name_and_nothing_is_submitted() {
     world.script("a.sh", "#!/bin/bash\n#SBATCH -N 1\n#SBATCH --reservation=class\ntrue\n");
     let said = error(&world.slurm("sbatch a.sh"));
     assert!(said.contains("error: sbatch: a.sh:3: --reservation is not supported: "), "{said}");
-    assert!(said.contains("hint: `phalanx calendar block`"), "{said}");
+    assert!(said.contains("hint: `phalanx calendar add NODES --for QUEUE "), "{said}");
     for (line, message) in [
         ("sbatch -N 2-4 --wrap true", "sbatch: --nodes=2-4 is not supported"),
         ("sbatch -C cascadelake -G1 --wrap true", "no GPU's model contains \"cascadelake\""),

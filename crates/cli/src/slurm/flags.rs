@@ -223,7 +223,7 @@ const NOT_HERE: &[Flag] = &[
         ' ',
         Value,
         "there are no named reservations",
-        "`phalanx calendar block` keeps nodes for a queue; say the queue with --partition",
+        "`phalanx calendar add NODES --for QUEUE --from TIME --until TIME` keeps nodes for a queue, which --partition names",
     ),
     refused(
         "licenses",

@@ -179,7 +179,61 @@ fn note(from: &Where<'_>, given: &Given) {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
+
+    /// What is between backticks in the messages of this module and begins with the name of the program.
+    fn said_commands() -> Vec<(String, String)> {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/slurm");
+        let mut said = Vec::new();
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            let Ok(text) = std::fs::read_to_string(&path) else { continue };
+            let file = path.file_name().unwrap().to_string_lossy().into_owned();
+            let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default().to_owned();
+            for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
+                let parts = line.split('`').skip(1).step_by(2).filter(|part| part.starts_with("phalanx "));
+                said.extend(parts.map(|part| (file.clone(), part.to_owned())));
+            }
+        }
+        said
+    }
+
+    #[test]
+    fn hints_name_commands_and_flags_that_exist() {
+        let mut program = crate::args::Cli::command();
+        program.build();
+        let said = said_commands();
+        assert!(said.len() > 30, "{said:?}");
+        for (file, line) in said {
+            let (mut command, mut is_after_flags) = (&program, false);
+            for word in line.split(' ').skip(1).take_while(|word| *word != "--" && !word.starts_with('{')) {
+                is_after_flags |= word.starts_with('-');
+                let is_word = word.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+                if let Some(long) = word.strip_prefix("--") {
+                    let has = |arg: &&clap::Arg| {
+                        let names = arg.get_long_and_visible_aliases().unwrap_or_default();
+                        names.contains(&long.split('=').next().unwrap_or_default())
+                    };
+                    assert!(command.get_arguments().any(|arg| has(&arg)), "{file}: {line}: no {word}");
+                } else if let Some(short) = word.strip_prefix('-') {
+                    let is_known = short
+                        .chars()
+                        .all(|letter| command.get_arguments().any(|arg| arg.get_short() == Some(letter)));
+                    assert!(is_known, "{file}: {line}: no {word}");
+                } else if is_after_flags {
+                    // A value, or what the flag does not take.
+                } else if let Some(found) = command.find_subcommand(word) {
+                    command = found;
+                } else {
+                    let takes_more =
+                        command.get_name() != "phalanx" && !(is_word && command.has_subcommands());
+                    assert!(takes_more, "{file}: {line}: {} has no {word}", command.get_name());
+                }
+            }
+        }
+    }
 
     #[test]
     fn a_link_to_the_program_is_a_command() {
