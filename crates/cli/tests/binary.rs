@@ -301,6 +301,12 @@ fn failures_have_their_codes() {
         ("submit -f /nonexistent.yaml", 66, "error: cannot read /nonexistent.yaml"),
         ("ps --colour", 64, "error: unexpected argument"),
         ("cordon a/../b?", 64, "error: "),
+        (
+            "run -G 8 sleep 600",
+            64,
+            "error: \"sleep\" is no option\nhint: put `--` before the command: `phalanx run -G 8 -- sleep 600`\n",
+        ),
+        ("submit -J a -- x", 64, "error: -J is an option of Slurm\nhint: `--name NAME` says it here; "),
     ] {
         let run = fake.run(words);
         assert_eq!((run.code, run.out.as_str()), (code, ""), "{words}: {}", run.err);

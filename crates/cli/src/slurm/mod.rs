@@ -15,6 +15,7 @@ mod scontrol;
 mod script;
 mod sinfo;
 mod size;
+mod slips;
 mod squeue;
 mod step;
 mod submit;
@@ -34,6 +35,7 @@ use crate::output;
 use crate::verbs::Session;
 use allocation::Allocation;
 use options::{Given, Where};
+pub(crate) use slips::slip;
 
 const USAGE: &str = "\
 usage: phalanx slurm COMMAND [options], or COMMAND [options] where a link of that name points to phalanx

@@ -262,6 +262,9 @@ fn refuse(error: &clap::Error, words: &[OsString]) -> ExitCode {
             Err(failure) => failure.report(&Format::Table),
         };
     }
+    if let Some(failure) = slurm::slip(error, words) {
+        return failure.report(if wants_document(words) { &Format::Json } else { &Format::Table });
+    }
     if !wants_document(words) || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         output::print_error(&error.render().ansi().to_string());
         return ExitCode::from(USAGE);
