@@ -21,10 +21,14 @@ impl World {
     fn up() -> Self {
         let world = Self(tempfile::tempdir().unwrap());
         fs::write(world.path("cluster.yaml"), CLUSTER).unwrap();
-        let cluster = world.path("cluster.yaml").display().to_string();
-        let up = world.phalanx(&["up", "--detach", "--cluster", &cluster]);
-        assert!(up.status.success(), "{up:?}");
+        world.start();
         world
+    }
+
+    fn start(&self) {
+        let cluster = self.path("cluster.yaml").display().to_string();
+        let up = self.phalanx(&["up", "--detach", "--cluster", &cluster]);
+        assert!(up.status.success(), "{up:?}");
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -264,4 +268,19 @@ fn the_signal_before_the_limit_reaches_steps_or_the_script() {
     world.script("script.sh", of_script);
     out(&world.slurm("sbatch --wait script.sh"));
     assert_eq!(world.read("script.txt"), "saved\n");
+}
+
+#[test]
+fn a_daemon_that_stops_speaks_of_jobs_only_if_there_are_some() {
+    let world = World::up();
+    assert_eq!(out(&world.slurm("sbatch --wrap true --parsable")), "1\n");
+    out(&world.phalanx(&["wait", "1"]));
+    assert_eq!(out(&world.phalanx(&["down"])), "the daemon stops\n");
+    world.start();
+    assert_eq!(
+        out(&world.phalanx(&["submit", "-n", "long", "--", "sleep", "100"])),
+        "job 2 (long) is submitted\n"
+    );
+    assert_eq!(out(&world.phalanx(&["down"])), "jobs go on and wait for the next daemon\n");
+    world.start();
 }

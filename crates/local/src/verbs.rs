@@ -167,7 +167,13 @@ fn carry_out(daemon: &Arc<Daemon>, peer: &Peer, verb: Verb, reply: &mut dyn Repl
         }
         Verb::Stop => {
             operator(peer)?;
-            reply.send(&Answer::Done { detail: "jobs go on and wait for the next daemon".to_owned() })?;
+            let is_left = |e: &Engine| e.jobs().any(|(job, _)| e.ending(job.id).is_none());
+            // An engine that does not answer keeps no daemon from its end.
+            let detail = match daemon.engine.look(is_left) {
+                Ok(false) => "the daemon stops",
+                Ok(true) | Err(_) => "jobs go on and wait for the next daemon",
+            };
+            reply.send(&Answer::Done { detail: detail.to_owned() })?;
             reply.flush()?;
             daemon.stop();
             return Ok(());
