@@ -120,7 +120,7 @@ fn a_script_runs_once_with_its_environment_and_its_files() {
     let account =
         out(&world.slurm("sacct -j 1 -n -P --format=JobID,JobName,State,ExitCode,NNodes,Timelimit"));
     assert_eq!(account, "1|train|FAILED|3:0|1|00:10:00\n");
-    assert!(out(&world.slurm("scontrol show job 1")).contains("StdOut=out-%x-%j.txt"));
+    assert!(out(&world.slurm("scontrol show job 1")).contains("StdOut=out-train-1.txt\n"));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use jiff::tz::TimeZone;
 use phalanx_api::protocol::{Answer, JobRef, NodeView, Verb as Ask};
 use phalanx_model::{Job, JobUpdate, NodeName, QueueName, Timestamp};
 
+use super::allocation::Allocation;
 use super::job::{FACTS, Facts};
 use super::options::Where;
 use super::rows::{self, Meant, Row};
@@ -278,12 +279,27 @@ pub(super) fn job_text(row: &Row, now: Timestamp, tz: &TimeZone, one_line: bool)
         format!("WorkDir={}", gang.map_or("(null)", |gang| gang.program.workdir.as_str())),
     ];
     if let Some(facts) = &facts {
-        let output = facts.output.as_deref().unwrap_or("(null)");
-        lines.push(format!("StdErr={}", facts.error.as_deref().unwrap_or(output)));
-        lines.push(format!("StdIn={}", facts.input.as_deref().unwrap_or("/dev/null")));
+        let file = |pattern: &Option<String>| pattern.as_deref().map(|pattern| file_name(row, pattern));
+        let output = file(&facts.output).unwrap_or_else(|| "(null)".to_owned());
+        lines.push(format!("StdErr={}", file(&facts.error).unwrap_or_else(|| output.clone())));
+        lines.push(format!("StdIn={}", file(&facts.input).unwrap_or_else(|| "/dev/null".to_owned())));
         lines.push(format!("StdOut={output}"));
     }
     paragraph(&lines, one_line)
+}
+
+/// The file that `sbatch` makes of a pattern, for the first task. The node has its letter until the job has nodes.
+fn file_name(row: &Row, pattern: &str) -> String {
+    let nodes = if row.nodes.is_empty() { vec!["%N".to_owned()] } else { row.nodes.clone() };
+    let allocation = Allocation {
+        job: row.view.id.to_string(),
+        name: row.view.name.clone(),
+        user: row.view.owner.clone(),
+        task: row.task,
+        nodes,
+        ..Allocation::default()
+    };
+    allocation.file_name(pattern, 0, 0)
 }
 
 fn dependency(job: Option<&Job>) -> String {
