@@ -239,7 +239,7 @@ class _ClosedByMaybe(TypedDict, total=False):
 
 
 class ClosedBy(_ClosedByAlways, _ClosedByMaybe):
-    """Who closed a node for new work, when, and why."""
+    """Who closed a node for new work or added a window of the calendar, when, and why."""
 
 
 class _DefragViewAlways(TypedDict):
@@ -929,6 +929,7 @@ class _NodeWindowViewAlways(TypedDict):
 
 
 class _NodeWindowViewMaybe(TypedDict, total=False):
+    added_by: Union[ClosedBy, None]
     ends_at: Union[Timestamp, None]
     held_for: Union[QueueName, None]
 
@@ -1435,6 +1436,7 @@ class _WindowAskAlways(TypedDict):
 
 class _WindowAskMaybe(TypedDict, total=False):
     held_for: Union[QueueName, None]
+    reason: Union[str, None]
 
 
 class WindowAsk(_WindowAskAlways, _WindowAskMaybe):
@@ -1448,6 +1450,7 @@ class _WindowViewAlways(TypedDict):
 
 
 class _WindowViewMaybe(TypedDict, total=False):
+    added_by: Union[ClosedBy, None]
     ends_at: Union[Timestamp, None]
     held_for: Union[QueueName, None]
     is_declared: bool
