@@ -17,6 +17,7 @@ use phalanx_model::{DeviceMask, Gang, GangId, LevelName, Reason, Timestamp, Topo
 
 use super::draft::{Draft, Trial};
 use super::earliest_start::Soonest;
+use super::reservation::Reservation;
 use super::run::Cycle;
 use crate::cluster::{LevelAt, Pick, Space, Tree};
 use crate::placement::{Ceiling, Search, Sort, level_of};
@@ -103,27 +104,37 @@ impl Cycle<'_> {
         &mut self,
         id: GangId,
         gang: &Gang,
-        reserved: &[Pick],
+        own: &Reservation,
         found: (&[Pick], u64),
     ) -> Option<Reason> {
         if !waits(gang) {
             return None;
         }
         let nodes = nodes_of(found.0);
-        if let Some((level, slower_milli, until)) = self.waits_for_leaving(gang, found) {
+        if !self.has_promised_place(gang, own)
+            && let Some((level, slower_milli, until)) = self.waits_for_leaving(gang, found)
+        {
+            let promised_at = own.at.filter(|at| *at > self.ledger.now()).unwrap_or(Timestamp::MAX);
+            let until = until.min(promised_at);
             self.again_at = self.again_at.min(until);
             return Some(Reason::NearerWait { level, nodes, slower_milli, until });
         }
         if !may_be_far(self.tree(), gang, found) {
             return None;
         }
-        let level = level_of(self.tree(), reserved)?;
+        let level = level_of(self.tree(), &own.picks)?;
         let near = self.nearest(gang).filter(|near| level >= near.level)?;
         let nominal = self.unmeasured(gang, near, found);
         let found = nominal.as_ref().map_or(found, |(picks, time_ns)| (picks, *time_ns));
         let (slower_milli, until) = self.waits_until(id, gang, near, found)?;
         self.again_at = self.again_at.min(until);
         Some(Reason::NearerWait { level: self.tree().level_name(level), nodes, slower_milli, until })
+    }
+
+    /// Whether the reserved placement is free at the time that was promised: then its gang waits for no other.
+    fn has_promised_place(&mut self, gang: &Gang, own: &Reservation) -> bool {
+        let tree = self.tree();
+        own.at.is_some_and(|at| at <= self.ledger.now()) && self.draft.space.has_room(tree, gang, &own.picks)
     }
 
     /// Whether a link was measured to be slow.

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use phalanx_model::{Gang, GangId, GangRecord, Phase, Reason, Reserved, Timestamp};
+use phalanx_model::{Gang, GangId, GangRecord, Phase, Reason, Reserved, StopStage, Timestamp};
 
 use super::KILL_AGAIN_MS;
 use super::draft::Draft;
@@ -41,7 +41,7 @@ impl Cycle<'_> {
                 tried = self.start_held(id, order.get(order_key + 1..).unwrap_or_default());
             }
             // Preempted gangs hold the placement until their last process is gone, however long that takes.
-            let is_late = at.is_some_and(|at| self.is_late(at)) && self.ledger.victims_of(id).is_empty();
+            let is_late = at.is_some_and(|at| self.is_late(id, at)) && self.ledger.victims_of(id).is_empty();
             let has_failed = tried == Tried::Failed && self.draft.reservations.contains_key(&id);
             if has_failed && (is_late || is_gone) {
                 self.release(id);
@@ -55,14 +55,25 @@ impl Cycle<'_> {
         }
     }
 
-    /// Whether a placement should have been free for a while. What is killed at the time of a reservation takes a moment to
+    /// Whether a reserved placement should be free by now. Gangs that are killed at the time of a reservation take a moment to
     /// be gone.
-    fn is_late(&mut self, at: Timestamp) -> bool {
+    fn is_late(&mut self, id: GangId, at: Timestamp) -> bool {
         let (now, late_at) = (self.ledger.now(), at.plus(KILL_AGAIN_MS));
-        if at <= now && now < late_at {
-            self.again_at = self.again_at.min(late_at);
+        let picks = self.draft.reservations.get(&id).map_or(&[][..], |reservation| &reservation.picks);
+        let is_killed = |gang: GangId| {
+            let phase = self.ledger.record(gang).map(|record| &record.phase);
+            matches!(phase, Some(Phase::Stopping { stage: StopStage::Killed, .. }))
+        };
+        let is_there = |gang: GangId| {
+            let mut held = self.ledger.picks(gang).unwrap_or_default().iter();
+            held.any(|held| picks.iter().any(|pick| pick.node == held.node))
+        };
+        let mut leaving = self.ledger.leaving().map(|(gang, _)| gang);
+        if now < at || late_at <= now || !leaving.any(|gang| is_killed(gang) && is_there(gang)) {
+            return at <= now;
         }
-        late_at <= now
+        self.again_at = self.again_at.min(late_at);
+        false
     }
 
     /// Whether nothing came free since a gang was found not to start: it has a placement reserved for which nobody makes way,
@@ -240,7 +251,7 @@ impl Cycle<'_> {
             own.nearer = None;
             let found = search.place(tree, space, gang, ceiling)?;
             let (picks, order) = (search.picks().to_vec(), search.order().to_vec());
-            own.nearer = self.waits_for_reserved(id, gang, &own.picks, (&picks, found.cost.time_ns));
+            own.nearer = self.waits_for_reserved(id, gang, own, (&picks, found.cost.time_ns));
             if own.nearer.is_some() {
                 return None;
             }
