@@ -194,6 +194,16 @@ impl Parts {
         }
     }
 
+    /// The same devices in a tree of the same nodes, which has other kinds of nodes.
+    pub(crate) fn moved_to(&self, tree: &Tree) -> Self {
+        let mut moved = Self { states: Vec::new(), ..self.clone() };
+        for node in 0..moved.nodes.len() {
+            let open = moved.devices(node).minus(moved.closed_on(node));
+            moved.file_all(tree, node, open, true);
+        }
+        moved
+    }
+
     /// The same, as a set.
     pub(crate) fn devices(&self, node: usize) -> DeviceMask {
         self.on(node).iter().map(|open| u32::from(open.index)).collect()

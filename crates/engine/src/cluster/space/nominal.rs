@@ -8,7 +8,7 @@ impl Space {
     pub(crate) fn moved_to(&self, tree: &Tree) -> Self {
         let mut space = Self {
             named: self.named.clone(),
-            parts: self.parts.clone(),
+            parts: self.parts.moved_to(tree),
             claims: self.claims.clone(),
             mix: self.mix.clone(),
             ..Self::new(tree, self.free.clone())
