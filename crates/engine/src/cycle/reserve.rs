@@ -56,7 +56,7 @@ impl Cycle<'_> {
     }
 
     /// Whether a reserved placement should be free by now. Gangs that are killed at the time of a reservation take a moment to
-    /// be gone.
+    /// be gone, for which a gang waits that would be scattered elsewhere.
     fn is_late(&mut self, id: GangId, at: Timestamp) -> bool {
         let (now, late_at) = (self.ledger.now(), at.plus(KILL_AGAIN_MS));
         let picks = self.draft.reservations.get(&id).map_or(&[][..], |reservation| &reservation.picks);
@@ -68,7 +68,8 @@ impl Cycle<'_> {
             let mut held = self.ledger.picks(gang).unwrap_or_default().iter();
             held.any(|held| picks.iter().any(|pick| pick.node == held.node))
         };
-        let mut leaving = self.ledger.leaving().map(|(gang, _)| gang);
+        let waits = self.ledger.gang(id).is_some_and(super::far::waits);
+        let mut leaving = self.ledger.leaving().map(|(gang, _)| gang).filter(|_| waits);
         if now < at || late_at <= now || !leaving.any(|gang| is_killed(gang) && is_there(gang)) {
             return at <= now;
         }
