@@ -366,6 +366,7 @@ fn a_user_sees_the_jobs_of_its_namespaces_and_no_name_of_any_other() {
     assert_eq!(nobody.states(), states([]));
 
     hides_jobs(&users);
+    by_the_command_line(&users);
     hides_in_documents(&users);
     counts_what_is_hidden(&users);
     turns_down_tokens(&cluster, &users);
@@ -405,6 +406,33 @@ fn hides_jobs(Users { nobody, member, looker, reader }: &Users<'_>) {
         json!([]),
         "a search for jobs that run there"
     );
+}
+
+/// The command line shows each user the same, and passes on how to change something.
+fn by_the_command_line(Users { nobody, member, reader, .. }: &Users<'_>) {
+    let phalanx = Path::new(env!("CARGO_BIN_EXE_phalanx-test-daemon")).with_file_name("phalanx");
+    if !phalanx.exists() {
+        assert!(std::env::var_os("CI").is_none(), "missing: cargo build -p phalanx-cli");
+        eprintln!("passed over, missing: cargo build -p phalanx-cli");
+        return;
+    }
+    let run = |client: &Client<'_>, words: &str| {
+        let mut command = Command::new(&phalanx);
+        command.args(words.split(' ')).env("PHALANX_URL", client.url).env("PHALANX_TOKEN", &client.token);
+        let output = command.output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+        (output.status.code().unwrap(), text)
+    };
+    let (code, own) = run(member, "ps");
+    assert!(code == 0 && own.contains("team-a/mine") && !own.contains("hush"), "{own}");
+    let (code, why) = run(member, "why team-a/later");
+    assert!(code == 0 && why.contains("team-a/later") && !why.contains("hush"), "{why}");
+    let (code, nodes) = run(reader, "nodes");
+    assert!(code == 0 && nodes.contains("node-00001"), "{nodes}");
+    let (code, denied) = run(nobody, "nodes");
+    assert!(code == 77, "{denied}");
+    let (code, refused) = run(reader, "cancel team-a/mine");
+    assert!(code == 64 && refused.contains("kubectl delete -n team-a"), "{refused}");
 }
 
 /// No document has a name of others, for a user who may read it.
