@@ -176,30 +176,6 @@ impl Reason {
     }
 }
 
-/// Why a gang waits for a place inside one `level` that could start now across so many nodes.
-fn nearer(
-    f: &mut fmt::Formatter<'_>,
-    level: &LevelName,
-    nodes: u32,
-    slower_milli: Option<u64>,
-) -> fmt::Result {
-    let nodes = if nodes == 1 { "one node".to_owned() } else { format!("{nodes} nodes") };
-    let slower = match slower_milli.map(|milli| milli.div_ceil(10)) {
-        None => "it is not known how much longer its steps would take".to_owned(),
-        Some(..=101) => {
-            return write!(
-                f,
-                "waits for a place inside one {level} that jobs leave which are being stopped; it could start now across {nodes}"
-            );
-        }
-        Some(hundredths) => {
-            let (whole, part) = (hundredths / 100, hundredths % 100);
-            format!("its steps would take {whole}.{part:02} times as long")
-        }
-    };
-    write!(f, "waits for a place inside one {level}: {slower} across {nodes}, where it could start now")
-}
-
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -288,6 +264,30 @@ impl fmt::Display for Reason {
             }
         }
     }
+}
+
+/// Why a gang waits for a place inside one `level` that could start now across so many nodes.
+fn nearer(
+    f: &mut fmt::Formatter<'_>,
+    level: &LevelName,
+    nodes: u32,
+    slower_milli: Option<u64>,
+) -> fmt::Result {
+    let nodes = if nodes == 1 { "one node".to_owned() } else { format!("{nodes} nodes") };
+    let slower = match slower_milli.map(|milli| milli.div_ceil(10)) {
+        None => "it is not known how much longer its steps would take".to_owned(),
+        Some(..=101) => {
+            return write!(
+                f,
+                "waits for a place inside one {level} that jobs leave which are being stopped; it could start now across {nodes}"
+            );
+        }
+        Some(hundredths) => {
+            let (whole, part) = (hundredths / 100, hundredths % 100);
+            format!("its steps would take {whole}.{part:02} times as long")
+        }
+    };
+    write!(f, "waits for a place inside one {level}: {slower} across {nodes}, where it could start now")
 }
 
 /// The limit of a queue that a gang would exceed.

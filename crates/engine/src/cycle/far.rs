@@ -133,8 +133,8 @@ impl Cycle<'_> {
 
     /// Whether the reserved placement is free at the time that was promised: then its gang waits for no other.
     fn has_promised_place(&mut self, gang: &Gang, own: &Reservation) -> bool {
-        let tree = self.tree();
-        own.at.is_some_and(|at| at <= self.ledger.now()) && self.draft.space.has_room(tree, gang, &own.picks)
+        let (tree, Reservation { at, picks, .. }) = (self.tree(), own);
+        at.is_some_and(|at| at <= self.ledger.now()) && self.draft.space.has_room(tree, gang, picks)
     }
 
     /// Whether a link was measured to be slow.
