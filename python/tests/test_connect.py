@@ -32,6 +32,13 @@ class Connect(ClusterCase):
             with self.assertRaisesRegex(phalanx.PhalanxError, "no address"):
                 Cluster.connect()
 
+    def test_address_alone_comes_with_a_token_of_the_command(self) -> None:
+        variables = {**self.daemon.environment(), "PHALANX_URL": self.daemon.url}
+        with mock.patch.dict(os.environ, variables, clear=True):
+            with Cluster.connect() as cluster:
+                self.assertEqual(cluster.url, self.daemon.url)
+                self.assertEqual(cluster.version()["api"], "v1")
+
     def test_command_makes_a_token_that_close_revokes(self) -> None:
         before = names(self.cluster)
         with mock.patch.dict(os.environ, self.daemon.environment(), clear=True):

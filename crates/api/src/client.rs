@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::{HeaderValue, Method, Request, StatusCode, header};
+use axum::http::{StatusCode, header};
 use futures::future::{self, Either};
 use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1;
@@ -20,8 +20,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
 use crate::http::Problem;
-use crate::http::asked::LIMIT_MAX;
-use crate::protocol::{Answer, ErrorCode, ErrorView, JobFilter, JobView, NodeFilter, NodesView, Verb};
+use crate::protocol::{
+    Answer, ErrorCode, ErrorView, JobFilter, JobView, LIMIT_MAX, NodeFilter, NodesView, Verb,
+};
 use call::{Call, Hears};
 use events::Events;
 
@@ -172,7 +173,8 @@ async fn send(socket: &Path, call: Call) -> Result<(StatusCode, Incoming), Clien
     let no_daemon = |source| ClientError::NoDaemon { path: socket.to_owned(), source };
     let stream = UnixStream::connect(socket).await.map_err(no_daemon)?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(of_hyper)?;
-    let request = request(call)?;
+    let request = call.begun_at("").header(header::HOST, "localhost");
+    let request = request.body(Body::from(call.body)).map_err(ClientError::broken)?;
     let connection = Box::pin(connection);
     let sending = Box::pin(timeout(PATIENCE, sender.send_request(request)));
     // A daemon that has no place answers before it has read the request.
@@ -189,18 +191,6 @@ async fn send(socket: &Path, call: Call) -> Result<(StatusCode, Incoming), Clien
     let response =
         response.map_err(|_| ClientError::Broken(io::ErrorKind::TimedOut.into()))?.map_err(of_hyper)?;
     Ok((response.status(), response.into_body()))
-}
-
-fn request(call: Call) -> Result<Request<Body>, ClientError> {
-    let mut request =
-        Request::builder().method(call.method()).uri(call.uri()).header(header::HOST, "localhost");
-    if !call.body.is_empty() {
-        request = request.header(header::CONTENT_TYPE, HeaderValue::from_static(call.content_type()));
-    }
-    for (name, value) in &call.headers {
-        request = request.header(name, value);
-    }
-    request.body(Body::from(call.body)).map_err(ClientError::broken)
 }
 
 fn of_hyper(error: hyper::Error) -> ClientError {
@@ -296,19 +286,6 @@ impl From<Problem> for ErrorView {
         let field = problem.errors.into_iter().next();
         let field = field.map(|of| crate::protocol::WrongField { path: of.field, what: of.detail });
         Self { code, message: problem.detail, hint: problem.hint, field }
-    }
-}
-
-impl Call {
-    fn method(&self) -> Method {
-        use crate::http::routes::Method as Of;
-        match self.route.method {
-            Of::Get => Method::GET,
-            Of::Post => Method::POST,
-            Of::Put => Method::PUT,
-            Of::Patch => Method::PATCH,
-            Of::Delete => Method::DELETE,
-        }
     }
 }
 

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod authorities;
 pub mod client;
 mod guarded;
 pub mod http;

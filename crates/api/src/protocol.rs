@@ -56,6 +56,8 @@ pub use watch::{ChangeKind, ChangeView};
 pub const VERSION: &str = "phalanx/v1";
 /// What a request carries over the control socket is at most this long.
 pub const REQUEST_BYTES_MAX: usize = 16 << 20;
+/// Items that one answer lists at most.
+pub(crate) const LIMIT_MAX: u32 = 10_000;
 /// Jobs that one request waits for.
 pub const WAIT_JOBS_MAX: usize = 10_000;
 

@@ -1049,4 +1049,6 @@ fn a_port_is_asked_with_a_token_as_the_socket_is() {
     let clear = run("ps", "http://gpu1.example.com:7077", API_TOKEN);
     assert!(clear.code == 64 && clear.err.contains("in the clear"), "{}", clear.err);
     assert_eq!(run("ps", &url, "").code, 64, "no token");
+    assert_eq!(run("schema job", &url, "").code, 0, "what asks nobody needs none");
+    assert_eq!(run("down", &url, "").code, 64, "no other daemon is stopped instead");
 }

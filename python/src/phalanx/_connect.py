@@ -61,7 +61,11 @@ def make_token() -> Access:
 
 def _run(command: "list[str]") -> Dict[str, Any]:
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_TIMEOUT_S)
+        # Only the daemon of this machine makes tokens.
+        here = {name: value for name, value in os.environ.items() if name not in ("PHALANX_URL", "PHALANX_TOKEN")}
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_TIMEOUT_S, env=here
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Unavailable(f"`{command[0]}` made no token: {error}", hint="set PHALANX_URL and PHALANX_TOKEN") from None
     document = _document(done.stdout)

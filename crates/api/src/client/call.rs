@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use axum::http::{HeaderName, HeaderValue};
+use axum::http::request::Builder;
+use axum::http::{HeaderName, HeaderValue, Method, Request, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use phalanx_model::{Job, NodeName};
 use serde::Serialize;
@@ -30,12 +31,12 @@ pub(super) enum Hears {
 
 /// A request that is to be sent.
 pub(super) struct Call {
-    pub(super) route: &'static Route,
+    route: &'static Route,
     /// What stands for the one name in braces.
     name: String,
     query: Vec<(&'static str, String)>,
     pub(super) body: Vec<u8>,
-    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
+    headers: Vec<(HeaderName, HeaderValue)>,
     pub(super) hears: Hears,
 }
 
@@ -286,8 +287,30 @@ impl Call {
             .with("until", until.map(|at| at.0))
     }
 
+    /// All of the request but its body, to the server at this address; empty for one that the connection leads to.
+    pub(super) fn begun_at(&self, url: &str) -> Builder {
+        let mut request = Request::builder().method(self.method()).uri(format!("{url}{}", self.uri()));
+        if !self.body.is_empty() {
+            request = request.header(header::CONTENT_TYPE, self.content_type());
+        }
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
+        }
+        request
+    }
+
+    fn method(&self) -> Method {
+        match self.route.method {
+            routes::Method::Get => Method::GET,
+            routes::Method::Post => Method::POST,
+            routes::Method::Put => Method::PUT,
+            routes::Method::Patch => Method::PATCH,
+            routes::Method::Delete => Method::DELETE,
+        }
+    }
+
     /// `/v1/jobs/7/logs?tail=10`.
-    pub(super) fn uri(&self) -> String {
+    fn uri(&self) -> String {
         let written = |text: &str| utf8_percent_encode(text, WRITTEN).to_string();
         let mut uri = match self.route.path.split_once('{') {
             None => self.route.path.to_owned(),
@@ -304,7 +327,7 @@ impl Call {
     }
 
     /// The kind of the body: files are JSON or YAML, and all JSON is YAML.
-    pub(super) fn content_type(&self) -> &'static str {
+    fn content_type(&self) -> &'static str {
         match self.route.body {
             Body::File(_) => "application/yaml",
             Body::Nothing | Body::Json(_) => "application/json",

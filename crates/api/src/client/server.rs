@@ -5,12 +5,13 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use axum::http::{Request, StatusCode, Uri, header};
+use axum::http::{StatusCode, Uri, header};
 use ureq::Agent;
-use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::tls::{RootCerts, TlsConfig};
 
 use super::ClientError;
 use super::call::Call;
+use crate::authorities::certificates;
 
 /// How long a connection to a port may take, and how long its server may take to begin an answer.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -25,15 +26,6 @@ pub enum Server {
 }
 
 impl Server {
-    /// What people call it.
-    #[must_use]
-    pub fn shown(&self) -> String {
-        match self {
-            Self::Socket(path) => path.display().to_string(),
-            Self::Port(port) => port.url.clone(),
-        }
-    }
-
     /// Whether paths and variables of the client may mean something else there.
     #[must_use]
     pub const fn is_elsewhere(&self) -> bool {
@@ -119,17 +111,13 @@ impl Port {
 
     /// Sends a request. The rest of the answer is read from the reader.
     pub(super) fn send(&self, call: Call) -> Result<(StatusCode, Box<dyn Read + Send>), ClientError> {
-        let mut request = Request::builder().method(call.method()).uri(format!("{}{}", self.url, call.uri()));
-        request = request
+        let request = call
+            .begun_at(&self.url)
             .header(header::AUTHORIZATION, format!("Bearer {}", self.token))
             .header(header::ACCEPT_ENCODING, "identity");
-        for (name, value) in &call.headers {
-            request = request.header(name, value);
-        }
         let answered = if call.body.is_empty() {
             self.agent.run(request.body(()).map_err(ClientError::broken)?)
         } else {
-            let request = request.header(header::CONTENT_TYPE, call.content_type());
             self.agent.run(request.body(call.body).map_err(ClientError::broken)?)
         };
         let unreachable =
@@ -143,12 +131,7 @@ impl Port {
 
 fn authorities(file: &Path) -> Result<RootCerts, PortError> {
     let text = std::fs::read(file).map_err(|source| PortError::File { path: file.to_owned(), source })?;
-    let found: Vec<ureq::tls::Certificate<'static>> = parse_pem(&text)
-        .filter_map(|item| match item {
-            Ok(PemItem::Certificate(certificate)) => Some(certificate),
-            _ => None,
-        })
-        .collect();
+    let found = certificates(&text);
     if found.is_empty() {
         return Err(PortError::NoCertificate(file.to_owned()));
     }

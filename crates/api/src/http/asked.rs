@@ -7,12 +7,10 @@ use serde::de::DeserializeOwned;
 
 use super::problem::Problem;
 use super::routes::Route;
-use crate::protocol::JobRef;
+use crate::protocol::{JobRef, LIMIT_MAX};
 
 /// Items of a list if the request does not say.
 pub(crate) const LIMIT: u32 = 200;
-/// Items of a list at most.
-pub(crate) const LIMIT_MAX: u32 = 10_000;
 
 /// A request that was read, for one route.
 #[derive(Debug)]

@@ -5,10 +5,11 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use ureq::Agent;
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use super::file::{OidcError, Settings, read_unchanged_by_others};
 use super::keys::{Key, KeySet};
+use crate::authorities::certificates;
 
 /// Where an issuer says what it is, below its address.
 const DISCOVERY: &str = "/.well-known/openid-configuration";
@@ -41,12 +42,7 @@ pub(super) fn keys(settings: &Settings) -> Result<Vec<Key>, String> {
 pub(super) fn authorities(settings: &Settings) -> Result<Vec<Certificate<'static>>, OidcError> {
     let Some(path) = &settings.ca_file else { return Ok(Vec::new()) };
     let text = read_unchanged_by_others(path)?;
-    let found: Vec<Certificate<'static>> = parse_pem(&text)
-        .filter_map(|item| match item {
-            Ok(PemItem::Certificate(certificate)) => Some(certificate),
-            _ => None,
-        })
-        .collect();
+    let found = certificates(&text);
     if found.is_empty() {
         return Err(OidcError::NoCertificate(path.clone()));
     }

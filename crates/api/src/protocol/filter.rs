@@ -4,6 +4,8 @@ use phalanx_model::{Ending, JobId, NodeName, QueueName};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::LIMIT_MAX;
+
 /// Jobs that have all that is said here; with nothing said, all jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -103,7 +105,7 @@ pub struct NodeFilter {
 impl Default for NodeFilter {
     /// The first nodes, as many as one answer has.
     fn default() -> Self {
-        Self { text: None, state: None, after: None, limit: 10_000 }
+        Self { text: None, state: None, after: None, limit: LIMIT_MAX }
     }
 }
 

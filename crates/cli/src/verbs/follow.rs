@@ -64,7 +64,7 @@ pub(crate) fn block_interrupts() -> SigSet {
 /// Waits for the end without showing output. Ctrl-C ends the wait and not the job.
 pub(crate) fn wait(session: &Session, job: JobId) -> Result<ExitCode, Failure> {
     let interrupts = block_interrupts();
-    let view = Follower::start(session, job, None, Interrupt::Leave, interrupts).finish()?;
+    let view = Follower::start(session, job, None, Interrupt::Leave, interrupts)?.finish()?;
     let Some(view) = view else { return Ok(ExitCode::from(INTERRUPTED)) };
     if session.out.format.is_document() {
         jobs::show(session, &view)?;
@@ -80,7 +80,7 @@ pub(crate) fn run(
     interrupt: Interrupt,
     interrupts: SigSet,
 ) -> Result<ExitCode, Failure> {
-    let view = Follower::start(session, job, ranks, interrupt, interrupts).finish()?;
+    let view = Follower::start(session, job, ranks, interrupt, interrupts)?.finish()?;
     Ok(view.map_or(ExitCode::from(INTERRUPTED), |view| exit_code(&view)))
 }
 
@@ -108,7 +108,7 @@ impl Interrupts {
 
 /// Waits until the job runs. Ctrl-C cancels it.
 pub(super) fn until_running(session: &Session, job: JobId, interrupts: SigSet) -> Result<Begun, Failure> {
-    let mut follower = Follower::start(session, job, None, Interrupt::Cancel, interrupts);
+    let mut follower = Follower::start(session, job, None, Interrupt::Cancel, interrupts)?;
     follower.until_running = true;
     let came = follower.follow()?;
     Ok(match came {
@@ -159,9 +159,9 @@ impl<'a> Follower<'a> {
         ranks: Option<u32>,
         interrupt: Interrupt,
         interrupts: SigSet,
-    ) -> Self {
+    ) -> Result<Self, Failure> {
         let (tell, happenings) = channel();
-        let server = session.server.clone();
+        let server = session.server()?.clone();
         follow_events(server.clone(), job, tell.clone());
         if ranks.is_some() {
             follow_logs(server, job, tell.clone());
@@ -170,7 +170,7 @@ impl<'a> Follower<'a> {
             move || while interrupts.wait().is_ok() && tell.send(Happening::Interrupted).is_ok() {},
         );
         let bar = session.out.has_progress().then(|| spinner(job));
-        Self { session, job, ranks, interrupt, happenings, bar, until_running: false }
+        Ok(Self { session, job, ranks, interrupt, happenings, bar, until_running: false })
     }
 
     /// The job as it ended; `None` when this was left before.

@@ -27,7 +27,7 @@ pub(super) fn logs(session: &Session, logs: &Logs) -> Result<ExitCode, Failure> 
     let Logs { rank, attempt, tail, follow, timestamps, .. } = *logs;
     let verb = Ask::Logs { job, ask: LogAsk { rank, attempt, tail, since, follow, timestamps } };
     let mut lines = 0_u64;
-    for answer in client::ask(&session.server, verb)? {
+    for answer in client::ask(session.server()?, verb)? {
         let Answer::Log { task, rank, attempt, at, line } = answer? else {
             return Err(Failure::unexpected());
         };

@@ -31,6 +31,7 @@ mod wait;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use clap::Parser;
@@ -50,25 +51,33 @@ use crate::slurm;
 /// What every verb needs: where the daemon is, and where answers go.
 pub(crate) struct Session {
     pub(crate) paths: Paths,
-    /// Whom verbs are asked of.
-    pub(crate) server: Server,
+    /// Whom verbs are asked of, once one was asked.
+    server: OnceLock<Server>,
     pub(crate) out: Output,
 }
 
 impl Session {
+    /// Whom verbs are asked of. What asks nobody, such as a start of the daemon, does not look at PHALANX_URL.
+    pub(crate) fn server(&self) -> Result<&Server, Failure> {
+        match self.server.get() {
+            Some(server) => Ok(server),
+            None => server(&self.paths).map(|server| self.server.get_or_init(|| server)),
+        }
+    }
+
     /// One question, one answer.
     pub(crate) fn ask(&self, verb: Ask) -> Result<Answer, Failure> {
-        Ok(client::ask_once(&self.server, verb)?)
+        Ok(client::ask_once(self.server()?, verb)?)
     }
 
     /// All nodes.
     pub(crate) fn nodes(&self) -> Result<NodesView, Failure> {
-        Ok(client::nodes(&self.server)?)
+        Ok(client::nodes(self.server()?)?)
     }
 
     /// What is known of the nodes, to mark declared ones wherever nodes are shown.
     fn fleet(&self) -> Result<Fleet, Failure> {
-        match client::nodes(&self.server) {
+        match client::nodes(self.server()?) {
             Ok(view) => Ok(Fleet::new(view.nodes)),
             // A user of a cluster may see jobs and no nodes: then no node is marked.
             Err(ClientError::Refused(view)) if view.code == ErrorCode::Forbidden => {
@@ -111,8 +120,7 @@ fn run(Cli { global, verb }: Cli) -> Result<ExitCode, Failure> {
         return kubernetes::run(&out, &reach, verb);
     }
     let paths = paths(state, matches!(verb, Verb::Up(..)))?;
-    let server = server(&paths)?;
-    let session = Session { paths, server, out };
+    let session = Session { paths, server: OnceLock::new(), out };
     match verb {
         Verb::Top(TopOf { interval, .. }) => top::top(&session, Duration::from_secs(interval)),
         Verb::Up(up) => daemon::up(&session, *up),

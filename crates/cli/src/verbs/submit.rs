@@ -109,7 +109,7 @@ pub(crate) fn hand_over(
     Submission { job, secrets, file }: Submission,
 ) -> Result<Submitted, Failure> {
     note_unknown_nodes(session, &job)?;
-    let verb = if session.server.is_elsewhere() {
+    let verb = if session.server()?.is_elsewhere() {
         // Folders and variables of this machine mean nothing there: it starts as a job file does that a program sends.
         Ask::SubmitFile { text: text_for_elsewhere(file.as_deref(), &secrets)?, key: None, dry_run: false }
     } else {

@@ -37,7 +37,7 @@ pub(super) fn wait(session: &Session, asked: &Wait) -> Result<ExitCode, Failure>
     let began = Instant::now();
     let jobs = numbers(session, &asked.jobs)?;
     let (sender, happenings) = channel();
-    follow(session.server.clone(), jobs.clone(), sender.clone());
+    follow(session.server()?.clone(), jobs.clone(), sender.clone());
     std::thread::spawn(
         move || while interrupts.wait().is_ok() && sender.send(Happening::Interrupted).is_ok() {},
     );

@@ -87,7 +87,7 @@ impl<'a> Runner<'a> {
 
     /// Waits for the end of a job; `None` when it was left before.
     fn ended(&mut self, id: JobId) -> Result<Option<Box<JobView>>, Failure> {
-        let (tell, server) = (self.tell.clone(), self.session.server.clone());
+        let (tell, server) = (self.tell.clone(), self.session.server()?.clone());
         std::thread::spawn(move || drop(tell.send(Happening::Ended(follow_to_end(&server, id)))));
         while let Ok(happening) = self.happenings.recv() {
             match happening {
@@ -107,7 +107,7 @@ impl<'a> Runner<'a> {
     fn log(&self, id: JobId) -> Result<(Vec<Measurement>, Option<String>), Failure> {
         let ask = Ask::Logs { job: JobRef::Id(id), ask: LogAsk::default() };
         let (mut found, mut said) = (Vec::new(), None);
-        for answer in client::ask(&self.session.server, ask)? {
+        for answer in client::ask(self.session.server()?, ask)? {
             let Answer::Log { rank, line, .. } = answer? else { continue };
             match line.strip_prefix(ERROR) {
                 Some(error) => drop(said.get_or_insert_with(|| error.to_owned())),
