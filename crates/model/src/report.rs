@@ -279,7 +279,7 @@ fn nearer(
         Some(..=101) => {
             return write!(
                 f,
-                "waits for a place inside one {level} that jobs leave which are being stopped; it could start now across {nodes}"
+                "waits for jobs that are being stopped to leave a place inside one {level}; it could start now across {nodes}"
             );
         }
         Some(hundredths) => {

@@ -46,7 +46,7 @@ pub(crate) trait Facts {
     fn endless(&self) -> Box<dyn Iterator<Item = GangId> + '_>;
 
     /// Gangs that were told to end and are about to be gone, with the time until which that is expected.
-    fn leaving(&self) -> Box<dyn Iterator<Item = (GangId, Timestamp)> + '_>;
+    fn about_to_be_gone(&self) -> Box<dyn Iterator<Item = (GangId, Timestamp)> + '_>;
 
     /// Running gangs that can shrink at their next boundary, and have not been asked to shrink yet.
     fn shrinkable(&self) -> Box<dyn Iterator<Item = GangId> + '_>;

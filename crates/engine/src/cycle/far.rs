@@ -45,12 +45,15 @@ impl Cycle<'_> {
         if !waits(gang) {
             return None;
         }
-        let wanted = gang.clone();
-        if let Some((level, slower_milli, until)) = self.waits_for_leaving(&wanted, (picks, time_ns)) {
+        // A copy only while somebody goes: this is asked of each gang that could start.
+        let stopping = self.ledger.about_to_be_gone().next().map(|_| gang.clone());
+        let nearer = stopping.and_then(|gang| self.waits_for_stopping(&gang, (picks, time_ns)));
+        if let Some((level, slower_milli, until)) = nearer {
             self.draft.pending.look_again(request, until);
-            return Some(Reason::NearerWait { level, nodes: nodes_of(picks), slower_milli, until });
+            return Some(Reason::NearerWait { level, nodes: count_nodes(picks), slower_milli, until });
         }
-        if !may_be_far(self.tree(), &wanted, (picks, time_ns)) {
+        let gang = &self.draft.pending.request(request).key.gang;
+        if !may_be_far(self.tree(), gang, (picks, time_ns)) {
             return None;
         }
         let near = self.near(request)?;
@@ -63,25 +66,25 @@ impl Cycle<'_> {
             self.draft.pending.look_again(request, until);
         }
         let level = self.tree().level_name(near.level);
-        Some(Reason::NearerWait { level, nodes: nodes_of(picks), slower_milli, until })
+        Some(Reason::NearerWait { level, nodes: count_nodes(picks), slower_milli, until })
     }
 
     /// The level of a place that is nearer than these picks, and that the gang has as soon as gangs that were told to end are
     /// gone, how much longer a step takes in the picks, and until when that is waited for. Processes end one after the other:
     /// who took the first devices that come free would be scattered over what a whole gang leaves.
-    fn waits_for_leaving(
+    fn waits_for_stopping(
         &mut self,
         gang: &Gang,
         (picks, time_ns): (&[Pick], u64),
     ) -> Option<(LevelName, Option<u64>, Timestamp)> {
-        let leaving: Vec<(GangId, Timestamp)> = self.ledger.leaving().collect();
-        let until = leaving.iter().map(|(_, until)| *until).max()?;
-        let tree = self.tree();
-        if nodes_of(picks) == 1 {
+        if count_nodes(picks) == 1 {
             return None;
         }
+        let stopping: Vec<(GangId, Timestamp)> = self.ledger.about_to_be_gone().collect();
+        let until = stopping.iter().map(|(_, until)| *until).max()?;
+        let tree = self.tree();
         let mut trial = Trial::new();
-        for (id, _) in leaving {
+        for (id, _) in stopping {
             if let Some((gang, picks)) = self.held_by(id) {
                 trial.give_back(tree, &mut self.draft.space, &picks, gang);
             }
@@ -90,7 +93,7 @@ impl Cycle<'_> {
         let ceiling = Ceiling(tree.level_of_required(gang));
         let nearer = search.place(tree, space, gang, ceiling).and_then(|found| {
             let level = level_of(tree, search.picks())?;
-            let extent = |level: LevelAt, picks: &[Pick]| (Reverse(level), nodes_of(picks));
+            let extent = |level: LevelAt, picks: &[Pick]| (Reverse(level), count_nodes(picks));
             let is_nearer = extent(level, search.picks()) < extent(level_of(tree, picks)?, picks);
             is_nearer.then(|| (level, slower_milli(gang, found.cost.time_ns, time_ns).max(1_000)))
         });
@@ -110,9 +113,9 @@ impl Cycle<'_> {
         if !waits(gang) {
             return None;
         }
-        let nodes = nodes_of(found.0);
+        let nodes = count_nodes(found.0);
         if !self.has_promised_place(gang, own)
-            && let Some((level, slower_milli, until)) = self.waits_for_leaving(gang, found)
+            && let Some((level, slower_milli, until)) = self.waits_for_stopping(gang, found)
         {
             let promised_at = own.at.filter(|at| *at > self.ledger.now()).unwrap_or(Timestamp::MAX);
             let until = until.min(promised_at);
@@ -264,7 +267,7 @@ impl Cycle<'_> {
     }
 }
 
-fn nodes_of(picks: &[Pick]) -> u32 {
+fn count_nodes(picks: &[Pick]) -> u32 {
     let nodes: BTreeSet<u32> = picks.iter().map(|pick| pick.node).collect();
     u32::try_from(nodes.len()).unwrap_or(u32::MAX)
 }

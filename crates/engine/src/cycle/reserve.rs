@@ -69,8 +69,8 @@ impl Cycle<'_> {
             held.any(|held| picks.iter().any(|pick| pick.node == held.node))
         };
         let waits = self.ledger.gang(id).is_some_and(super::far::waits);
-        let mut leaving = self.ledger.leaving().map(|(gang, _)| gang).filter(|_| waits);
-        if now < at || late_at <= now || !leaving.any(|gang| is_killed(gang) && is_there(gang)) {
+        let mut stopping = self.ledger.about_to_be_gone().map(|(gang, _)| gang).filter(|_| waits);
+        if now < at || late_at <= now || !stopping.any(|gang| is_killed(gang) && is_there(gang)) {
             return at <= now;
         }
         self.again_at = self.again_at.min(late_at);

@@ -62,7 +62,7 @@ impl Facts for Ledger {
         Box::new(self.endless.iter().copied())
     }
 
-    fn leaving(&self) -> Box<dyn Iterator<Item = (GangId, Timestamp)> + '_> {
+    fn about_to_be_gone(&self) -> Box<dyn Iterator<Item = (GangId, Timestamp)> + '_> {
         Box::new(Self::about_to_be_gone(self))
     }
 

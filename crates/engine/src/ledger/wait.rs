@@ -15,7 +15,7 @@ use crate::queueing::{OrderKey, QueueAt, RequestKey};
 
 /// How long after SIGTERM other gangs wait for what a gang leaves: most programs end within seconds, and a place that is nearer
 /// is worth that.
-const LEAVING_MS: u64 = 60_000;
+const STOPPED_WITHIN_MS: u64 = 60_000;
 
 impl Ledger {
     /// Adds a pending gang to its queue, or removes it, by its present state.
@@ -246,7 +246,7 @@ impl Ledger {
             StopStage::Terminated => {
                 let grace_ms = job.policy.stop.grace_ms.min(grace_max_ms(cause));
                 let told_at = Timestamp(next_at.0.saturating_sub(grace_ms));
-                Some(told_at.plus(LEAVING_MS).min(next_at.plus(KILL_AGAIN_MS)))
+                Some(told_at.plus(STOPPED_WITHIN_MS).min(next_at.plus(KILL_AGAIN_MS)))
             }
             StopStage::Killed => Some(*next_at),
         }
