@@ -63,7 +63,7 @@ class Daemon:
 
     def environment(self) -> Dict[str, str]:
         known = {name: value for name, value in os.environ.items() if not name.startswith("PHALANX_")}
-        return {**known, "PHALANX_STATE": str(self.state), "PHALANX_BIN": self.binary}
+        return {**known, "PHALANX_STATE": str(self.state)}
 
     def command(self, *words: str, check: bool = True) -> str:
         done = subprocess.run(

@@ -1,6 +1,7 @@
 """Addresses, tokens, and who may do what."""
 
 import os
+import socket
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
@@ -32,58 +33,42 @@ class Connect(ClusterCase):
             with self.assertRaisesRegex(phalanx.PhalanxError, "no address"):
                 Cluster.connect()
 
-    def test_address_alone_comes_with_a_token_of_the_command(self) -> None:
-        variables = {**self.daemon.environment(), "PHALANX_URL": self.daemon.url}
-        with mock.patch.dict(os.environ, variables, clear=True):
-            with Cluster.connect() as cluster:
-                self.assertEqual(cluster.url, self.daemon.url)
-                self.assertEqual(cluster.version()["api"], "v1")
+    def test_address_without_a_token(self) -> None:
+        with mock.patch.dict(os.environ, {"PHALANX_URL": self.daemon.url}, clear=True):
+            with self.assertRaisesRegex(phalanx.PhalanxError, "no token") as caught:
+                Cluster.connect()
+        self.assertIn("phalanx token create", caught.exception.hint)
 
-    def test_command_makes_a_token_that_close_revokes(self) -> None:
+    def test_socket_of_the_daemon_needs_no_token(self) -> None:
         before = names(self.cluster)
         with mock.patch.dict(os.environ, self.daemon.environment(), clear=True):
             cluster = Cluster.connect()
-            made = names(self.cluster) - before
-            self.assertEqual(len(made), 1)
-            self.assertTrue(made.pop().startswith("python-"))
+            self.assertEqual(cluster.url, f"unix:{self.daemon.state}/phalanx.sock")
+            self.assertEqual(cluster.user()["user"], self.cluster.user()["user"])
+            with ThreadPoolExecutor(4) as threads:
+                self.assertEqual({len(nodes) for nodes in threads.map(lambda _: cluster.nodes(), range(8))}, {4})
+            job = cluster.submit(["echo", "by the socket"], workdir=str(self.folder))
+            self.assertEqual([entry.line for entry in job.logs()], ["by the socket"])
             cluster.close()
         self.assertEqual(names(self.cluster), before)
         with self.assertRaisesRegex(phalanx.PhalanxError, "closed"):
             cluster.user()
         cluster.close()
 
-    def test_token_of_the_command_is_renewed(self) -> None:
-        before = names(self.cluster)
-        with mock.patch.dict(os.environ, self.daemon.environment(), clear=True):
-            with Cluster.connect() as cluster:
-                self.cluster.api.revoke_token((names(self.cluster) - before).pop())
-                self.assertEqual(cluster.user()["user"], self.cluster.user()["user"])
-                self.assertEqual(len(names(self.cluster) - before), 1)
-        self.assertEqual(names(self.cluster), before)
-
-    def test_threads_renew_a_token_once(self) -> None:
-        before = names(self.cluster)
-        with mock.patch.dict(os.environ, self.daemon.environment(), clear=True), Cluster.connect() as cluster:
-            self.cluster.api.revoke_token((names(self.cluster) - before).pop())
-            with ThreadPoolExecutor(4) as threads:
-                self.assertEqual({len(nodes) for nodes in threads.map(lambda _: cluster.nodes(), range(8))}, {4})
-            self.assertEqual(len(names(self.cluster) - before), 1)
-
-    def test_no_daemon_and_no_command(self) -> None:
-        nowhere = {**self.daemon.environment(), "PHALANX_STATE": str(self.folder)}
-        with mock.patch.dict(os.environ, nowhere, clear=True):
+    def test_no_daemon(self) -> None:
+        with mock.patch.dict(os.environ, {"PHALANX_STATE": str(self.folder)}, clear=True):
             with self.assertRaisesRegex(phalanx.Unavailable, "no daemon answers") as caught:
                 Cluster.connect()
         self.assertIn("phalanx up", caught.exception.hint)
-        with mock.patch.dict(os.environ, {"PATH": str(self.folder)}, clear=True):
-            with self.assertRaisesRegex(phalanx.Unavailable, "no command"):
-                Cluster.connect()
-        with mock.patch.dict(os.environ, {"PHALANX_BIN": str(self.folder / "gone")}, clear=True):
-            with self.assertRaisesRegex(phalanx.Unavailable, "made no token"):
-                Cluster.connect()
+        # A daemon that was killed leaves its socket.
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(str(self.folder / "phalanx.sock"))
+        with self.assertRaisesRegex(phalanx.Unavailable, "does not answer") as caught:
+            Cluster.connect(f"unix:{self.folder}/phalanx.sock", retries=0)
+        self.assertIn("phalanx up", caught.exception.hint)
 
     def test_bad_addresses(self) -> None:
-        for url in ("127.0.0.1:7077", "ftp://127.0.0.1", "http://", "http://host/?x=1"):
+        for url in ("127.0.0.1:7077", "ftp://127.0.0.1", "http://", "http://host/?x=1", "unix:"):
             with self.subTest(url), self.assertRaisesRegex(ValueError, "no address"):
                 Cluster.connect(url, "token")
 

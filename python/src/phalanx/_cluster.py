@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, 
 
 from . import _frames
 from ._api import Api
-from ._connect import find_access, make_token, trust
+from ._connect import find_access, trust
 from ._display import Table, html_table
 from ._errors import PhalanxError
 from ._file import Command, Duration, File, Gpus, job_file
@@ -64,11 +64,11 @@ class JobList:
 class Cluster:
     """A cluster of Phalanx. Make one with `Cluster.connect()`; `with` closes it. Threads may share it."""
 
-    def __init__(self, transport: Transport, tokens: Optional[List[str]] = None) -> None:
+    def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self.api = Api(transport)
         """Every operation of the API, as documents."""
-        self._finalizer = weakref.finalize(self, _close, transport, self.api, [] if tokens is None else tokens)
+        self._finalizer = weakref.finalize(self, transport.close)
 
     @classmethod
     def connect(
@@ -83,22 +83,14 @@ class Cluster:
     ) -> "Cluster":
         """Connects with these arguments, else with PHALANX_URL, PHALANX_TOKEN and PHALANX_CA_FILE.
 
-        Without them the command `phalanx` makes a token that is valid for an hour; it is renewed while it is used, and
-        revoked by `close`. `timeout` is in seconds for one request, and `retries` is how often a safe one is repeated.
-        An `https` server is trusted if an authority of `ca_file` (PEM) signed its certificate, without it one of the system.
+        Without an address it asks the daemon on this machine at its socket, which needs no token. `unix:PATH` is the
+        address of a socket elsewhere. `timeout` is in seconds for one request, and `retries` is how often a safe one is
+        repeated. An `https` server is trusted if an authority of `ca_file` (PEM) signed its certificate, without it one
+        of the system.
         """
         access = find_access(url, token)
-        tokens: List[str] = [access.name] if access.name else []
-
-        def renew() -> str:
-            made = make_token()
-            tokens.append(made.name or "")
-            return made.token or ""
-
-        transport = Transport(
-            access.url, access.token, timeout=timeout, retries=retries, tls=tls or trust(ca_file), renew=renew if access.name else None
-        )
-        cluster = cls(transport, tokens)
+        transport = Transport(access.url, access.token, timeout=timeout, retries=retries, tls=tls or trust(ca_file))
+        cluster = cls(transport)
         try:
             cluster.user()
         except BaseException:
@@ -111,7 +103,7 @@ class Cluster:
         return self._transport.url
 
     def close(self) -> None:
-        """Closes connections, and revokes the token if `connect` made it."""
+        """Closes all connections."""
         self._finalizer()
 
     def __enter__(self) -> "Cluster":
@@ -278,15 +270,3 @@ def _ms(at: Optional[datetime]) -> Optional[int]:
     if at.tzinfo is None:
         raise ValueError("a time needs a time zone, such as datetime.timezone.utc")
     return int(at.timestamp() * 1000)
-
-
-def _close(transport: Transport, api: Api, tokens: List[str]) -> None:
-    """Revokes the tokens that this process made; the newest, which the others are revoked with, is the last."""
-    transport.stop_renewal()
-    for name in tokens:
-        try:
-            api.revoke_token(name)
-        except PhalanxError:
-            # It expires by itself within the hour.
-            pass
-    transport.close()

@@ -14,7 +14,7 @@ import time
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, TypeVar
 from urllib.parse import urlencode, urlsplit
 
-from ._errors import PhalanxError, TooManyRequests, Unauthorized, Unavailable, from_answer
+from ._errors import PhalanxError, TooManyRequests, Unavailable, from_answer
 from ._stream import EventStream
 
 IDLE_CONNECTIONS_MAX = 8
@@ -26,6 +26,7 @@ PROBLEM_BYTES_MAX = 1 << 20
 READ_BYTES = 128 << 10
 # The server sends a comment into an idle stream every 15 seconds.
 STREAM_TIMEOUT_S = 60.0
+SOCKET_SCHEME = "unix:"
 BROKEN = (OSError, http.client.HTTPException)
 
 Json = Any
@@ -43,6 +44,21 @@ class Request(NamedTuple):
     """A second request does no more than the first."""
 
 
+class SocketConnection(http.client.HTTPConnection):
+    """HTTP over the Unix socket of a daemon, whose kernel says who asks."""
+
+    def __init__(self, path: str, *, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        if not hasattr(socket, "AF_UNIX"):
+            raise OSError("this system has no Unix sockets")
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
 class Transport:
     """Sends requests to one server. Threads may share it."""
 
@@ -53,19 +69,19 @@ class Transport:
         *,
         timeout: float = 30.0,
         retries: int = 4,
-        renew: Optional[Callable[[], str]] = None,
         tls: Optional[ssl.SSLContext] = None,
     ) -> None:
-        parts = urlsplit(url)
+        self._socket = url[len(SOCKET_SCHEME) :] if url.startswith(SOCKET_SCHEME) else None
+        parts = urlsplit("http://localhost" if self._socket else url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError(f"{url!r} is no address of a server, such as http://127.0.0.1:7077")
+            raise ValueError(f"{url!r} is no address of a server, such as http://127.0.0.1:7077 or unix:/run/a.sock")
         self.url = url.rstrip("/")
         self.timeout = timeout
         self.retries = retries
         self._parts, self._base, self._tls = parts, parts.path.rstrip("/"), tls
-        self._token, self._renew = token, renew
+        self._token = token
         self._idle: List[http.client.HTTPConnection] = []
-        self._lock, self._renewing = threading.Lock(), threading.Lock()
+        self._lock = threading.Lock()
         self._is_closed = False
         self._sleep: Callable[[float], None] = time.sleep
 
@@ -107,10 +123,6 @@ class Transport:
         for connection in idle:
             connection.close()
 
-    def stop_renewal(self) -> None:
-        """From now on an invalid token is an error."""
-        self._renew = None
-
     def _request(
         self,
         method: str,
@@ -135,29 +147,15 @@ class Transport:
     def _retried(self, request: Request, send: Callable[[], Answer]) -> Answer:
         """Sends until an answer comes; a request that is not safe is sent once."""
         attempts = (self.retries if request.is_safe else 0) + 1
-        has_renewed = False
         failures = 0
         while True:
-            token = self._token
             try:
                 return send()
-            except Unauthorized:
-                if self._renew is None or has_renewed:
-                    raise
-                # A request without a valid token did nothing, so any request may be sent again.
-                has_renewed = True
-                self._renew_token(token, self._renew)
             except (Unavailable, TooManyRequests) as error:
                 failures += 1
                 if failures >= attempts or self._is_closed:
                     raise
                 self._sleep(backoff(failures, error.retry_after))
-
-    def _renew_token(self, refused: Optional[str], renew: Callable[[], str]) -> None:
-        """Makes a new token, unless another thread did so in the meantime."""
-        with self._renewing:
-            if self._token == refused:
-                self._token = renew()
 
     def _send(self, request: Request) -> bytes:
         connection = self._take()
@@ -211,6 +209,8 @@ class Transport:
     def _connect(self) -> http.client.HTTPConnection:
         if self._is_closed:
             raise PhalanxError("the connection to the cluster is closed", hint="call Cluster.connect() again")
+        if self._socket:
+            return SocketConnection(self._socket, timeout=self.timeout)
         host, port = self._parts.hostname or "", self._parts.port
         if self._parts.scheme == "https":
             return http.client.HTTPSConnection(host, port, timeout=self.timeout, context=self._tls)
