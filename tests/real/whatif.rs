@@ -3,7 +3,7 @@
 use jiff::tz::TimeZone;
 use phalanx_api::protocol::{Answer, Verb};
 use phalanx_model::{Amounts, Job, JobId, JobName, Queue, QueueName, Resource, Snapshot, Timestamp};
-use phalanx_sim::command::{self, Host};
+use phalanx_sim::command::{Command, Host};
 use phalanx_sim::report::Progress;
 use serde_json::Value;
 
@@ -15,6 +15,10 @@ use crate::support::{Bench, NODE_OF_8, gang, shell};
 struct Page(String);
 
 impl Host for Page {
+    fn words(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
     fn print(&mut self, text: &[u8]) -> Result<(), String> {
         self.0.push_str(std::str::from_utf8(text).unwrap());
         Ok(())
@@ -37,7 +41,7 @@ impl Host for Page {
 
 fn told(words: &[&str]) -> String {
     let mut page = Page::default();
-    command::run(words, &mut page).unwrap().unwrap();
+    Command::read(words).unwrap().run(&mut page).unwrap();
     page.0
 }
 

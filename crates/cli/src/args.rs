@@ -18,6 +18,7 @@ mod node;
 mod predict;
 mod scheduler;
 mod server;
+mod sim;
 mod submit;
 mod terminal;
 mod token;
@@ -37,7 +38,7 @@ pub(crate) use advise::Advise;
 pub(crate) use audit::Audit;
 pub(crate) use bill::Bill;
 pub(crate) use calendar::{Calendar, CalendarVerb, Drain, Nodes, Notice};
-pub(crate) use cluster::{Arena, Either, Kind, OfReach, Reach, Top, TopOf, World};
+pub(crate) use cluster::{Arena, Either, Kind, Reach, Top, TopOf, World};
 pub(crate) use daemon::{Doctor, Up};
 pub(crate) use defrag::Defrag;
 pub(crate) use endpoints::Endpoints;
@@ -48,6 +49,7 @@ pub(crate) use node::{How, Node};
 pub(crate) use predict::{Predict, SIZES_MAX, Sizes, word};
 pub(crate) use scheduler::{ByDefault, Deciding, Scheduler, Used};
 pub(crate) use server::Server;
+pub(crate) use sim::{Replay, Sim, SimVerb};
 pub(crate) use submit::{JobArgs, Run, Submit};
 pub(crate) use terminal::{Alloc, Exec};
 pub(crate) use token::{Dashboard, Life, Token};
@@ -205,12 +207,7 @@ pub(crate) enum Verb {
     /// Say what stands in a node of a Kubernetes cluster, and hand out its devices; runs on each of them.
     Node(Node),
     /// Replay recorded jobs on a modelled cluster, compare policies, look for faults.
-    #[command(disable_help_flag = true)]
-    Sim {
-        /// `run`, `compare`, `policies`, `trace`, `generate`, `swarm`, `rerun`, `replay`, and their options.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
-        words: Vec<String>,
-    },
+    Sim(Box<Sim>),
     /// Commands for users of Slurm: `sbatch`, `srun`, `salloc`, `squeue`, `sinfo`, `scancel`, `sacct`, `scontrol`.
     #[command(disable_help_flag = true)]
     Slurm {
@@ -338,31 +335,6 @@ pub(crate) struct History {
     /// At most this many, the newest.
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub(crate) limit: u32,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Replay {
-    /// Folder of a journal [default: that of the state folder].
-    #[arg(value_hint = ValueHint::DirPath)]
-    pub(crate) dir: Option<PathBuf>,
-    /// What happened since then: `2026-11-20T14:03`, or `2026-11-20T14:03Z`.
-    #[arg(long, value_name = "TIME")]
-    pub(crate) from: Option<String>,
-    /// What happened until then, and how things were then [default: all].
-    #[arg(long, value_name = "TIME")]
-    pub(crate) until: Option<String>,
-    /// Only of this job: number or name.
-    #[arg(long, value_name = "JOB", add = ArgValueCompleter::new(complete::jobs))]
-    pub(crate) job: Option<String>,
-    /// Only of jobs in this queue.
-    #[arg(long, value_name = "QUEUE", add = ArgValueCompleter::new(complete::queues))]
-    pub(crate) queue: Option<String>,
-    /// Only whether every recorded step is decided again as it was; exit code 2 where one is not.
-    #[arg(long)]
-    pub(crate) check: bool,
-    /// Write down how things were then, for `sim whatif`.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) snapshot: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -5,15 +5,13 @@ use std::ffi::OsStr;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use clap::builder::PossibleValuesParser;
-use clap::{Arg, ArgAction, Command, CommandFactory, ValueHint};
+use clap::CommandFactory;
 use clap_complete::CompleteEnv;
-use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
+use clap_complete::engine::CompletionCandidate;
 use clap_complete::env::Shells;
 use phalanx_api::client;
 use phalanx_api::protocol::{Answer, JobFilter, NodeFilter, TopologyView, Verb};
 use phalanx_model::LevelName;
-use phalanx_sim::command::{Choice, Offer, offers};
 
 use crate::args::Cli;
 use crate::failure::Failure;
@@ -26,46 +24,11 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Answers a shell that asks for candidates, and ends the process then.
 pub(crate) fn answer() {
-    CompleteEnv::with_factory(offered).var(VARIABLE).bin("phalanx").complete();
+    CompleteEnv::with_factory(Cli::command).var(VARIABLE).bin("phalanx").complete();
 }
 
-/// The command line with the commands of `sim` and their options, which are read by the simulator itself.
-fn offered() -> Command {
-    let commands = offers().into_iter().map(|Offer { verb, about, takes_file, names, options }| {
-        let file = takes_file.then(|| Arg::new("sim-file").value_hint(ValueHint::AnyPath));
-        let name =
-            (!names.is_empty()).then(|| Arg::new("sim-name").value_parser(PossibleValuesParser::new(names)));
-        // Options for everywhere are known.
-        let own = options.into_iter().filter(|choice| choice.name != "-o");
-        Command::new(verb).about(about).args(file).args(name).args(own.map(sim_option))
-    });
-    Cli::command().mut_subcommand("sim", |_| Command::new("sim").subcommands(commands))
-}
-
-fn sim_option(Choice { name, value, about }: Choice) -> Arg {
-    let arg = Arg::new(format!("sim{name}")).help(about);
-    let arg = match name.strip_prefix("--") {
-        Some(long) => arg.long(long.to_owned()),
-        None => arg.short(name.chars().nth(1)),
-    };
-    let Some(value) = value else { return arg.action(ArgAction::SetTrue) };
-    let arg = arg.num_args(1).action(ArgAction::Append).value_name(value.clone());
-    match (name.as_str(), value.as_str()) {
-        (_, "FILE") => arg.value_hint(ValueHint::FilePath),
-        ("--policy" | "--policies", _) => {
-            let names = phalanx_sim::policies::NAMES.map(|(name, _)| name);
-            let arg = arg.value_parser(PossibleValuesParser::new(names));
-            if name == "--policies" { arg.value_delimiter(',') } else { arg }
-        }
-        ("--drain", _) => arg.add(ArgValueCompleter::new(nodes)),
-        ("--add-nodes", _) => arg.add(ArgValueCompleter::new(counted_domains)),
-        ("--set", _) => arg.add(ArgValueCompleter::new(queue_fields)),
-        _ => arg,
-    }
-}
-
-/// `N:DOMAIN` for what nodes stand right in, once the number is typed.
-fn counted_domains(current: &OsStr) -> Vec<CompletionCandidate> {
+/// `N:DOMAIN` for the innermost domains of nodes, once the number is typed.
+pub(crate) fn counted_domains(current: &OsStr) -> Vec<CompletionCandidate> {
     let typed = current.to_string_lossy();
     let Some((count, _)) = typed.split_once(':') else { return Vec::new() };
     let Some(Answer::Topology(view)) = ask(Verb::Topology) else { return Vec::new() };
@@ -75,7 +38,7 @@ fn counted_domains(current: &OsStr) -> Vec<CompletionCandidate> {
 }
 
 /// `queues.NAME.weight=` for every queue.
-fn queue_fields(current: &OsStr) -> Vec<CompletionCandidate> {
+pub(crate) fn queue_fields(current: &OsStr) -> Vec<CompletionCandidate> {
     const FIELDS: [&str; 4] = ["weight", "guaranteed.gpus", "limit.gpus", "max_running"];
     let Some(Answer::Queues(queues)) = ask(Verb::Queues) else { return Vec::new() };
     let all = queues.iter().flat_map(|queue| FIELDS.map(|field| format!("queues.{}.{field}=", queue.name)));

@@ -749,6 +749,9 @@ fn completion_knows_jobs_and_nodes() {
     assert_eq!(fake.complete(&["calendar", "remove", "leaf"]), "leaf=leaf-1\nleaf=leaf-2\n");
     assert_eq!(fake.complete(&["sim", "wh"]), "whatif\n");
     assert_eq!(fake.complete(&["sim", "study", "s"]), "spot\nsharing\nstrict\n");
+    assert_eq!(fake.complete(&["sim", "generate", "--like", "g"]), "gavel\ngavel-multi\n");
+    assert_eq!(fake.complete(&["sim", "replay", "--job", "b"]), "big\n");
+    assert_eq!(fake.complete(&["replay", "--job", "b"]), "big\n");
     assert_eq!(fake.complete(&["sim", "run", "--tra"]), "--traffic\n--trace\n");
     assert_eq!(fake.complete(&["sim", "compare", "--policies", "fifo,the"]), "fifo,themis\n");
     assert_eq!(fake.complete(&["sim", "whatif", "--drain", "gpu"]), "gpu-1\ngpu-2\n");
@@ -756,6 +759,52 @@ fn completion_knows_jobs_and_nodes() {
     assert_eq!(Fake::absent().complete(&["why", "b"]), "");
     assert!(fake.run("completion bash").out.contains("complete"));
     assert_eq!(fake.run("completion tcsh").code, 64);
+}
+
+#[test]
+fn the_simulator_is_a_part_of_the_command_line() {
+    let fake = Fake::absent();
+    let help = fake.run("sim run --help");
+    assert_eq!(help.code, 0, "{}", help.err);
+    for option in ["--policy <NAME>", "--trace <FILE>", "--checkpoint-cost <TIME>", "--state <DIR>"] {
+        assert!(help.out.contains(option), "{option}: {}", help.out);
+    }
+    let listed = fake.run("sim --help").out;
+    for command in ["run", "compare", "policies", "study", "trace", "generate", "swarm", "whatif", "replay"] {
+        assert!(listed.contains(&format!("\n  {command} ")), "{command}: {listed}");
+    }
+    for (words, wanted) in [
+        ("sim wahtif now.json", "a similar subcommand exists: 'whatif'"),
+        ("sim run --polcy fifo", "a similar argument exists: '--policy'"),
+        ("sim compare --trace t.csv --policies fifo,gavell", "a similar value exists: 'gavel'"),
+        ("sim run --trace t.csv --traffic 2", "'--traffic <X>': expected a number from 0 to 1"),
+        ("sim swarm --seed", "a value is required for '--seed <N>'"),
+        ("sim whatif now.json --horizon 1s", "'--horizon <TIME>': expected a duration from 1m to 365d"),
+        ("sim whatif now.json --to kubernetes", "give --live instead of SNAPSHOT"),
+        ("sim run --trace t.csv --share-links", "hint: `phalanx sim COMMAND --help` lists the options"),
+        ("replay . --from 2026-11-21 --until 2026-11-20", "hint: `phalanx replay --help` lists the options"),
+        ("sim", "Usage: phalanx sim"),
+    ] {
+        let run = fake.run(words);
+        assert_eq!((run.code, run.out.as_str()), (64, ""), "{words}");
+        assert!(run.err.contains(wanted), "{words}: {}", run.err);
+    }
+    assert_eq!(fake.run("sim policies").code, 0);
+}
+
+/// `-o` before the command is a format, and behind it a file of those commands that write reports.
+#[test]
+fn a_report_of_the_simulator_is_no_document() {
+    let fake = Fake::absent();
+    let folder = fake.state().display().to_string();
+    let trace = fake.run("sim generate --jobs 3");
+    assert_eq!(trace.code, 0, "{}", trace.err);
+    std::fs::write(format!("{folder}/t.csv"), trace.out).unwrap();
+    let line = format!("-o json sim run --trace {folder}/t.csv --cluster 1x1x8 -o {folder}/r.html -q");
+    let run = fake.run(&line);
+    assert_eq!((run.code, run.out.as_str()), (0, ""), "{}", run.err);
+    let page = std::fs::read_to_string(format!("{folder}/r.html")).unwrap();
+    assert!(page.contains("sim run --trace"), "a report names its command");
 }
 
 /// The tests on a control plane give a `Fabric` what stands there.

@@ -153,12 +153,16 @@ fn what_is_asked_wrong_is_told() {
     let dir = tempfile::tempdir().unwrap();
     drop(two_teams(dir.path()));
     for (options, code, wanted) in [
-        ("--until tomorrow", 64, "--until: \"tomorrow\" is no point in time such as 2026-11-20T14:03"),
+        (
+            "--until tomorrow",
+            64,
+            "'tomorrow' for '--until <TIME>': expected a point in time such as 2026-11-20T14:03",
+        ),
         ("--from 2026-11-21 --until 2026-11-20", 64, "--until is before --from"),
         ("--until 2020-01-01", 66, "journal tells nothing of that time: it begins 2026-11-20 12:00:00"),
         ("--job 99", 66, "--job: journal knows no job 99 in that time"),
         ("--queue vison", 66, "knows no queue \"vison\"; there are speech, vision"),
-        ("--colour red", 64, "unknown option \"--colour\""),
+        ("--quue speech", 64, "a similar argument exists: '--queue'"),
     ] {
         let (found, text) = told(dir.path(), options);
         assert_eq!(found, Some(code), "{text}");
@@ -178,5 +182,13 @@ fn exit_codes_tell_what_is_wrong() {
     assert!(text.contains("line 3, column 1: expected j to be running, and it is starting"), "{text}");
     assert_eq!(sim(&["swarm", "--seed", "1", "--runs", "3"]).0, Some(0));
     assert_eq!(sim(&["swarm", "--seed"]).0, Some(64));
+    assert_eq!(sim(&["swarm", "--seed", "-1"]).0, Some(64));
     assert_eq!(sim(&["dance"]).0, Some(64));
+    assert_eq!(sim(&[]).0, Some(64));
+    let (code, text) = sim(&["replay"]);
+    assert_eq!(code, Some(64), "no state folder is known here");
+    assert!(text.contains("DIR is missing"), "{text}");
+    let (code, text) = sim(&["run", "--help"]);
+    assert_eq!(code, Some(0));
+    assert!(text.contains("--checkpoint-cost <TIME>"), "{text}");
 }

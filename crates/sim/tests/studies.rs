@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_sim::command::{self, CommandError, Host};
+use phalanx_sim::command::{Command, CommandError, Host};
 use phalanx_sim::report::Progress;
 use phalanx_sim::studies::{STUDIES, Study};
 
@@ -16,6 +16,10 @@ struct Memory {
 }
 
 impl Host for Memory {
+    fn words(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
     fn read(&mut self, file: &str, _: u64) -> Result<Vec<u8>, String> {
         let text = self.files.get(file).ok_or_else(|| format!("cannot read {file}: there is none"))?;
         Ok(text.clone().into_bytes())
@@ -47,7 +51,7 @@ impl Memory {
 
     fn study(&mut self, line: &str) -> Result<(), CommandError> {
         let words: Vec<&str> = std::iter::once("study").chain(line.split_whitespace()).collect();
-        command::run(&words, self).unwrap()
+        Command::read(&words).map_err(|error| CommandError::Usage(error.to_string()))?.run(self)
     }
 }
 

@@ -13,7 +13,7 @@ use live::{Live, MINUTE, job, two_teams};
 use phalanx_engine::{Config, Engine};
 use phalanx_model::{Epoch, JobId, Outcome};
 use phalanx_sim::ahead::ahead;
-use phalanx_sim::command::{self, CommandError, Host};
+use phalanx_sim::command::{Command, Host};
 use phalanx_sim::report::Progress;
 use serde_json::Value;
 
@@ -25,6 +25,10 @@ struct Memory {
 }
 
 impl Host for Memory {
+    fn words(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
     fn read(&mut self, file: &str, _: u64) -> Result<Vec<u8>, String> {
         self.files.get(file).cloned().ok_or_else(|| format!("cannot read {file}: there is none"))
     }
@@ -53,7 +57,7 @@ impl Host for Memory {
     fn progress(&mut self, _: Option<Progress<'_>>) {}
 }
 
-fn asked(live: &Live, options: &str) -> Result<String, CommandError> {
+fn asked(live: &Live, options: &str) -> Result<String, String> {
     let files = [
         ("now.json", serde_json::to_string(&live.snapshot()).unwrap()),
         ("big.yaml", job("big", "speech", 1, "1h")),
@@ -65,7 +69,8 @@ fn asked(live: &Live, options: &str) -> Result<String, CommandError> {
     let files = files.map(|(name, text)| (name.to_owned(), text.into_bytes()));
     let mut memory = Memory { files: files.into(), ..Memory::default() };
     let words: Vec<&str> = ["whatif"].into_iter().chain(options.split_whitespace()).collect();
-    command::run(&words, &mut memory).unwrap().map(|()| memory.printed)
+    let command = Command::read(&words).map_err(|error| error.to_string())?;
+    command.run(&mut memory).map(|()| memory.printed).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -98,12 +103,15 @@ fn what_is_typed_wrong_is_told_with_what_there_is() {
     let dir = tempfile::tempdir().unwrap();
     let live = two_teams(dir.path());
     for (options, wanted) in [
-        ("", "whatif needs one snapshot"),
-        ("now.json --live", "whatif needs one snapshot"),
-        ("--live", "no daemon is asked here"),
+        ("", "required arguments were not provided:\n  <SNAPSHOT>"),
+        ("now.json --live", "'[SNAPSHOT]' cannot be used with '--live'"),
+        ("--live", "--live needs `phalanx sim`, which asks the daemon"),
         ("gone.json", "cannot read gone.json"),
         ("text", "text is no snapshot, as `phalanx snapshot > FILE` writes it: expected"),
-        ("now.json --set weight", "--set weight: it is PATH=VALUE, as in queues.research.weight=2"),
+        (
+            "now.json --set weight",
+            "invalid value 'weight' for '--set <PATH=VALUE>': expected PATH=VALUE, as in queues",
+        ),
         (
             "now.json --set queues.vison.weight=2",
             "none of the queues is named \"vison\"; there are speech, vision",
@@ -113,8 +121,8 @@ fn what_is_typed_wrong_is_told_with_what_there_is() {
         ("now.json --set queues.vision.wieght=2", "did you mean \"weight\"?"),
         ("now.json --set queues.vision.weight=x", "expected a weight from 0 to 1000000"),
         ("now.json --set name.x.y=2", "known fields here: queues, preset, classes"),
-        ("now.json --add-nodes 2", "it is N:DOMAIN, as in 16:leaf-9"),
-        ("now.json --add-nodes 0:leaf-1", "from 1 to 100000 nodes can be added"),
+        ("now.json --add-nodes 2", "'--add-nodes <N:DOMAIN>': expected N:DOMAIN, as in 16:leaf-9"),
+        ("now.json --add-nodes 0:leaf-1", "expected from 1 to 100000 nodes"),
         (
             "now.json --add-nodes 2:leaf-9",
             "no node stands right in \"leaf-9\"; nodes stand in lab/leaf-1, lab/leaf-2",
@@ -122,13 +130,22 @@ fn what_is_typed_wrong_is_told_with_what_there_is() {
         ("now.json --drain a9", "there is no node \"a9\"; there are a1, a2, b1, b2"),
         ("now.json --job bad.yaml", "bad.yaml:1:1: nmae: no such field"),
         ("now.json --job huge.yaml", "the engine does not take this: a gang of 396 members can never fit"),
-        ("now.json --horizon 1s", "--horizon: it is looked ahead from 1m to 365d"),
-        ("now.json -o html", "-o: \"html\" is neither table nor json"),
-        ("now.json --nodes 2", "unknown option \"--nodes\""),
+        ("now.json --horizon 1s", "'1s' for '--horizon <TIME>': expected a duration from 1m to 365d"),
+        ("now.json -o html", "[possible values: table, json, yaml]"),
+        ("now.json --add-node 2:leaf-2", "a similar argument exists: '--add-nodes'"),
     ] {
-        let error = asked(&live, options).unwrap_err().to_string();
+        let error = asked(&live, options).unwrap_err();
         assert!(error.contains(wanted), "{options}: {error}");
     }
+}
+
+#[test]
+fn a_document_is_the_same_in_json_and_yaml() {
+    let dir = tempfile::tempdir().unwrap();
+    let live = two_teams(dir.path());
+    let json: Value = serde_json::from_str(&asked(&live, "now.json -o json").unwrap()).unwrap();
+    let yaml: Value = serde_saphyr::from_str(&asked(&live, "now.json --output=yaml").unwrap()).unwrap();
+    assert_eq!(yaml, json);
 }
 
 /// Nothing of it is a guess of ours: the live engine, told the same, decides the same.

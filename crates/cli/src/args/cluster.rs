@@ -1,6 +1,6 @@
 //! What can be typed of a Kubernetes cluster, and Arena's way of saying it.
 
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{ArgAction, Args, Subcommand, ValueEnum, ValueHint};
 
 /// Whom a verb talks to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -24,14 +24,6 @@ pub(crate) struct Reach {
     /// Namespace [default: that of the context].
     #[arg(long, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
-}
-
-/// The same alone, where it stands among words that are others' to read.
-#[derive(Debug, Parser)]
-#[command(name = "phalanx sim whatif --live", disable_help_flag = true)]
-pub(crate) struct OfReach {
-    #[command(flatten)]
-    pub(crate) reach: Reach,
 }
 
 /// A verb that either world understands.

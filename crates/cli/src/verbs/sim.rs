@@ -1,14 +1,12 @@
 //! `phalanx sim`: the simulator's commands; the terminal and the clock are lent to them.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use std::path::Path;
-
-use clap::Parser as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::tz::TimeZone;
-use phalanx_sim::command::{self, COMMANDS, CommandError, Host};
+use phalanx_sim::command::{self, Command, CommandError, Host, Printed};
 use phalanx_sim::report::Progress;
 
 use phalanx_api::protocol::{Answer, Verb as Ask};
@@ -16,86 +14,47 @@ use phalanx_model::{Input, Snapshot};
 use serde_json::json;
 
 use super::{Session, kubernetes};
-use crate::args::{OfReach, Reach, Replay, World};
+use crate::args::{Reach, SimVerb};
 use crate::failure::Failure;
 use crate::output::{self, Document, Format, Output};
 
-pub(super) fn sim(session: &Session, words: &[String]) -> Result<ExitCode, Failure> {
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    if matches!(words.as_slice(), [] | ["--help" | "-h" | "help"]) {
-        output::print(&format!("usage: phalanx sim COMMAND [options]\n\n{COMMANDS}\n\n{HINT}\n"))?;
-        return Ok(ExitCode::SUCCESS);
+pub(super) fn sim(session: &Session, SimVerb { mut command, cluster }: SimVerb) -> Result<ExitCode, Failure> {
+    // Before the command `-o` is meant for those that print documents.
+    let printed = match &mut command {
+        Command::Whatif(Printed { format, .. }) | Command::Replay(Printed { format, .. }) => Some(format),
+        _ => None,
+    };
+    if let (Some(printed), Some(format)) = (printed, document(session)) {
+        *printed = format;
     }
-    run(session, words)
+    run(session, &command, cluster, "`phalanx sim COMMAND --help` lists the options")
 }
 
-fn run(session: &Session, mut words: Vec<&str>) -> Result<ExitCode, Failure> {
-    // Said before the command, it holds for those that print documents.
-    if matches!(words.first(), Some(&"whatif" | &"replay")) {
-        words.extend(match session.out.format {
-            Format::Json => ["-o", "json"].as_slice(),
-            Format::Yaml => &["-o", "yaml"],
-            _ => &[],
-        });
+/// The same as `sim replay`.
+pub(super) fn replay(session: &Session, command: command::Replay) -> Result<ExitCode, Failure> {
+    let command = Command::Replay(Printed { command, format: document(session).unwrap_or_default() });
+    run(session, &command, None, "`phalanx replay --help` lists the options")
+}
+
+/// The document that `-o` asks for.
+const fn document(session: &Session) -> Option<command::Format> {
+    match session.out.format {
+        Format::Json => Some(command::Format::Json),
+        Format::Yaml => Some(command::Format::Yaml),
+        _ => None,
     }
-    let cluster = cluster_of(&mut words)?;
+}
+
+fn run(
+    session: &Session,
+    command: &Command,
+    cluster: Option<Reach>,
+    hint: &str,
+) -> Result<ExitCode, Failure> {
     let mut terminal = Terminal { session, cluster, bar: None, begin: Instant::now() };
-    let unknown = || Failure::usage(format!("there is no command {:?}", words.join(" ")), HINT);
-    command::run(&words, &mut terminal).ok_or_else(unknown)??;
+    command.run(&mut terminal).map_err(|error| failure(&error, hint))?;
     Ok(ExitCode::SUCCESS)
 }
-
-/// The cluster that `--live` is to ask, if it is one. The simulator knows none, so these words are taken out.
-fn cluster_of(words: &mut Vec<&str>) -> Result<Option<Reach>, Failure> {
-    if words.first() != Some(&"whatif") || !words.contains(&"--live") {
-        return Ok(None);
-    }
-    let mut own = vec!["phalanx"];
-    let mut rest = Vec::new();
-    let mut left = words.iter().copied();
-    while let Some(word) = left.next() {
-        let flag = word.split_once('=').map_or(word, |(flag, _)| flag);
-        if !matches!(flag, "--to" | "--context") {
-            rest.push(word);
-            continue;
-        }
-        own.push(word);
-        own.extend((flag == word).then(|| left.next()).flatten());
-    }
-    let refused = |error: clap::Error| {
-        let text = error.render().to_string();
-        let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
-        Failure::usage(message, "say --to kubernetes, or --to machine")
-    };
-    let reach = OfReach::try_parse_from(own).map_err(refused)?.reach;
-    *words = rest;
-    Ok((reach.to == World::Kubernetes).then_some(reach))
-}
-
-/// The same as `sim replay`; without a folder the journal of this daemon.
-pub(super) fn replay(session: &Session, asked: &Replay) -> Result<ExitCode, Failure> {
-    let Replay { dir, from, until, job, queue, check, snapshot } = asked;
-    let shown = |path: &Path| path.display().to_string();
-    let dir = shown(&dir.clone().unwrap_or_else(|| session.paths.journal()));
-    let snapshot = snapshot.as_deref().map(shown);
-    let mut words = vec!["replay", &dir];
-    let options =
-        [("--from", from), ("--until", until), ("--job", job), ("--queue", queue), ("--snapshot", &snapshot)];
-    for (option, value) in options {
-        words.extend(value.iter().flat_map(|value| [option, value.as_str()]));
-    }
-    if *check {
-        words.push("--check");
-    }
-    let own = |failure: Failure| match failure.hint == HINT {
-        true => failure.with_hint("`phalanx replay --help` tells the options"),
-        false => failure,
-    };
-    run(session, words).map_err(own)
-}
-
-const HINT: &str =
-    "`phalanx sim --help` lists the commands, `phalanx sim COMMAND --help` tells their options";
 
 /// To a file, or to standard output.
 pub(super) fn snapshot(session: &Session, file: Option<&Path>) -> Result<ExitCode, Failure> {
@@ -131,20 +90,18 @@ fn ask(session: &Session) -> Result<Snapshot, Failure> {
     }
 }
 
-impl From<CommandError> for Failure {
-    fn from(error: CommandError) -> Self {
-        let text = error.to_string();
-        let (message, more) = text.split_once('\n').unwrap_or((&text, ""));
-        let failure = match error {
-            CommandError::Usage(_) => Self::usage(message, HINT),
-            CommandError::Input(_) => Self::usage(message, ""),
-            // As the help of `swarm` has them.
-            CommandError::Crash(_) => Self { exit: 1, ..Self::internal(message) },
-            CommandError::Correctness(_) => Self { exit: 2, ..Self::internal(message) },
-            CommandError::Liveness(_) => Self { exit: 3, ..Self::internal(message) },
-        };
-        Self { excerpt: more.to_owned(), ..failure }
-    }
+fn failure(error: &CommandError, hint: &str) -> Failure {
+    let text = error.to_string();
+    let (message, more) = text.split_once('\n').unwrap_or((&text, ""));
+    let failure = match error {
+        CommandError::Usage(_) => Failure::usage(message, hint),
+        CommandError::Input(_) => Failure::usage(message, ""),
+        // As the help of `swarm` has them.
+        CommandError::Crash(_) => Failure { exit: 1, ..Failure::internal(message) },
+        CommandError::Correctness(_) => Failure { exit: 2, ..Failure::internal(message) },
+        CommandError::Liveness(_) => Failure { exit: 3, ..Failure::internal(message) },
+    };
+    Failure { excerpt: more.to_owned(), ..failure }
 }
 
 struct Terminal<'a> {
@@ -156,6 +113,14 @@ struct Terminal<'a> {
 }
 
 impl Host for Terminal<'_> {
+    fn words(&mut self) -> Vec<String> {
+        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect()
+    }
+
+    fn journal(&mut self) -> Result<String, String> {
+        Ok(self.session.paths.journal().display().to_string())
+    }
+
     fn snapshot(&mut self) -> Result<Vec<u8>, String> {
         let taken = match &self.cluster {
             Some(reach) => kubernetes::snapshot(&self.session.out, reach),
@@ -200,31 +165,5 @@ impl Host for Terminal<'_> {
             bar.set_message(what.to_owned());
         }
         bar.set_position(done);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_world_of_a_live_snapshot_is_read_among_the_words_of_the_simulator() {
-        let taken = |line: &str| {
-            let mut words: Vec<&str> = line.split(' ').collect();
-            let reach = cluster_of(&mut words).map(|reach| reach.map(|reach| reach.context));
-            (reach.map_err(|failure| failure.message), words.join(" "))
-        };
-        let of_cluster = "whatif --live --to kubernetes --drain a --context=test";
-        assert_eq!(
-            taken(of_cluster),
-            (Ok(Some(Some("test".to_owned()))), "whatif --live --drain a".to_owned())
-        );
-        let here = "whatif --live --to=machine --all";
-        assert_eq!(taken(here), (Ok(None), "whatif --live --all".to_owned()));
-        // Without --live they are the simulator's to refuse.
-        let file = "whatif s.json --to kubernetes";
-        assert_eq!(taken(file), (Ok(None), file.to_owned()));
-        let (refused, _) = taken("whatif --live --to mars");
-        assert!(refused.as_ref().is_err_and(|message| message.contains("mars")), "{refused:?}");
     }
 }

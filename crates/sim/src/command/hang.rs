@@ -5,11 +5,6 @@ use crate::cluster::{Beside, Clos, Cluster, ClusterError, NodeShape};
 use crate::report::Input;
 use crate::trace::Trace;
 
-/// One line for each form.
-pub(super) const OPTIONS: &str = "  --cluster WHAT    16x32x8 (leaves, nodes of each, GPUs of each), 4x16x32x8:2 (blocks before them, 2 to 1 above);
-                    FILE.yaml, a cluster file; FILE.csv, published nodes (openb, Tiresias, Muri);
-                    lingjun:FILE[:2], a table of hosts and switches, 8 GPUs of each; without it drawn up for the load";
-
 /// Of a cluster that is drawn up because none was named.
 const NODES_PER_LEAF: u32 = 16;
 const GPUS_PER_NODE: u32 = 8;

@@ -1,5 +1,7 @@
 //! Text for a terminal: times, columns, and sentences that wrap.
 
+use std::str::FromStr;
+
 use jiff::tz::TimeZone;
 use phalanx_model::Timestamp;
 
@@ -13,6 +15,25 @@ pub(super) struct Paper {
     /// None: nothing is wrapped.
     pub(super) width: Option<usize>,
     pub(super) zone: TimeZone,
+}
+
+/// A point in time as it is typed: with its offset from UTC, or as clocks here show it. A day is its begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moment {
+    Exact(jiff::Timestamp),
+    Local(jiff::civil::DateTime),
+}
+
+impl FromStr for Moment {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let local = || text.parse().map(Self::Local);
+        let moment = text.parse().map(Self::Exact).or_else(|_| local());
+        moment.map_err(|_: jiff::Error| {
+            "expected a point in time such as 2026-11-20T14:03 or 2026-11-20T14:03Z".to_owned()
+        })
+    }
 }
 
 impl Paper {
@@ -36,14 +57,14 @@ impl Paper {
         time.map_or_else(|| "?".to_owned(), |t| t.to_zoned(self.zone.clone()).strftime(how).to_string())
     }
 
-    /// A point in time: with its offset from UTC, or as clocks of this zone show it; a day is its begin.
-    pub(super) fn moment(&self, text: &str) -> Result<Timestamp, String> {
-        let local = |at: jiff::civil::DateTime| at.to_zoned(self.zone.clone()).map(|at| at.timestamp());
-        let at = text
-            .parse::<jiff::Timestamp>()
-            .or_else(|_| text.parse::<jiff::civil::DateTime>().and_then(local))
-            .map_err(|_| "is no point in time such as 2026-11-20T14:03 or 2026-11-20T14:03Z".to_owned())?;
-        u64::try_from(at.as_millisecond()).map(Timestamp).map_err(|_| "is before 1970".to_owned())
+    /// The time of a moment, in the zone of this paper if the moment has no offset.
+    pub(super) fn time(&self, moment: Moment) -> Result<Timestamp, String> {
+        let at = match moment {
+            Moment::Exact(at) => Some(at),
+            Moment::Local(at) => at.to_zoned(self.zone.clone()).ok().map(|at| at.timestamp()),
+        };
+        let ms = at.and_then(|at| u64::try_from(at.as_millisecond()).ok());
+        ms.map(Timestamp).ok_or_else(|| "it is before 1970".to_owned())
     }
 
     /// Columns as wide as what stands in them, and narrower where the paper is: then cells wrap. A `>` before a heading
@@ -137,10 +158,10 @@ mod tests {
             ("1970-01-02", 82_800_000),
             ("1970-01-02T00:00+02:00", 79_200_000),
         ] {
-            assert_eq!(paper.moment(text), Ok(Timestamp(ms)), "{text}");
+            assert_eq!(text.parse().and_then(|moment| paper.time(moment)), Ok(Timestamp(ms)), "{text}");
         }
         for text in ["", "14:03", "tomorrow", "1969-01-01"] {
-            assert!(paper.moment(text).is_err(), "{text}");
+            assert!(text.parse().and_then(|moment| paper.time(moment)).is_err(), "{text}");
         }
         assert_eq!(paper.date(Timestamp(86_405_000)), "1970-01-02 01:00:05");
     }

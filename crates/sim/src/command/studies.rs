@@ -1,31 +1,34 @@
 //! `study`: a question about schedulers, answered by the simulator on an input file.
 
-use super::words::Words;
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::{Args, ValueHint};
+
 use super::{CommandError, Document, Host, hang};
 use crate::cluster::Cluster;
 use crate::report::Progress;
-use crate::studies::{Around, Page, STUDIES, Study, StudyError};
+use crate::studies::{self, Around, Page, STUDIES, StudyError};
 
 /// Of input files.
 const BYTES_MAX: u64 = 1 << 20;
 const ALL: &str = "all";
 
-pub(super) fn help() -> String {
-    format!(
-        "\
-usage: study NAME [options]
-
-A question about schedulers, answered by the simulator on inputs that are all declared. Without NAME: the list of studies.
-
-{}  {ALL:15} all of them on their default inputs
-
-  --input FILE    an input file; `-` reads standard input; without it the default input
-  --show-input    print the default input, to change it and give it with --input
-  -o FILE         the page as Markdown
-  --json FILE     the figures as JSON; `-` is standard output
-",
-        listed()
-    )
+#[derive(Debug, Args)]
+pub struct Study {
+    /// Study; `all` answers all of them on their default inputs
+    #[arg(value_parser = PossibleValuesParser::new(names()))]
+    name: Option<String>,
+    /// Input file; `-` reads standard input [default: the input that --show-input prints]
+    #[arg(long, value_name = "FILE", requires = "name", value_hint = ValueHint::FilePath)]
+    input: Option<String>,
+    /// Print the default input, to change it and give it with --input
+    #[arg(long, requires = "name", conflicts_with = "input")]
+    show_input: bool,
+    /// Write the page as Markdown
+    #[arg(short = 'o', long = "output", value_name = "FILE", requires = "name", value_hint = ValueHint::FilePath)]
+    page: Option<String>,
+    /// Write the figures as JSON; `-` is standard output
+    #[arg(long, value_name = "FILE", requires = "name", value_hint = ValueHint::FilePath)]
+    json: Option<String>,
 }
 
 /// A line for each study.
@@ -33,56 +36,53 @@ fn listed() -> String {
     STUDIES.iter().map(|study| format!("  {:15} {}\n", study.name, study.about)).collect()
 }
 
-/// What stands behind the verb.
-pub(super) fn names() -> Vec<&'static str> {
-    STUDIES.iter().map(|study| study.name).chain([ALL]).collect()
+fn names() -> Vec<PossibleValue> {
+    let of = |study: &studies::Study| PossibleValue::new(study.name).help(study.about);
+    STUDIES
+        .iter()
+        .map(of)
+        .chain([PossibleValue::new(ALL).help("all studies on their default inputs")])
+        .collect()
 }
 
-pub(super) fn study(words: &[&str], host: &mut dyn Host) -> Result<(), CommandError> {
-    let mut words = Words::read(words, &["--show-input"])?;
-    let names = std::mem::take(&mut words.bare);
-    let (input, json) = (words.take("--input"), words.take("--json"));
-    let file = words.take("-o").or_else(|| words.take("--output"));
-    let shows_input = words.has("--show-input");
-    words.done()?;
-    let studies: Vec<&Study> =
-        match *names.as_slice() {
-            [] => return host.print(listed().as_bytes()).map_err(CommandError::Input),
-            [ALL] => STUDIES.iter().collect(),
-            [name] => vec![Study::named(name).ok_or_else(|| {
-                CommandError::Usage(format!("there is no study {name:?}; `study` lists them"))
-            })?],
-            _ => return Err(CommandError::Usage("study takes one name".to_owned())),
+impl Study {
+    pub(super) fn run(&self, host: &mut dyn Host) -> Result<(), CommandError> {
+        let Some(name) = &self.name else {
+            return host.print(listed().as_bytes()).map_err(CommandError::Input);
         };
-    if shows_input {
-        let inputs: Vec<&str> = studies.iter().map(|study| study.default).collect();
-        return host.print(inputs.join("---\n").as_bytes()).map_err(CommandError::Input);
-    }
-    if input.is_some() && studies.len() > 1 {
-        return Err(CommandError::Usage("--input is the input of one study: name it".to_owned()));
-    }
-    let mut pages = Vec::new();
-    for study in studies {
-        let page = run(study, input, host)?;
-        if json != Some("-") {
-            host.print(page.markdown().as_bytes()).map_err(CommandError::Input)?;
+        let studies: Vec<&studies::Study> =
+            STUDIES.iter().filter(|study| [study.name, ALL].contains(&name.as_str())).collect();
+        if self.show_input {
+            let inputs: Vec<&str> = studies.iter().map(|study| study.default).collect();
+            return host.print(inputs.join("---\n").as_bytes()).map_err(CommandError::Input);
         }
-        pages.push(page);
+        if self.input.is_some() && studies.len() > 1 {
+            return Err(CommandError::Usage("--input is the input of one study: name it".to_owned()));
+        }
+        let json = self.json.as_deref();
+        let mut pages = Vec::new();
+        for study in studies {
+            let page = answer(study, self.input.as_deref(), host)?;
+            if json != Some("-") {
+                host.print(page.markdown().as_bytes()).map_err(CommandError::Input)?;
+            }
+            pages.push(page);
+        }
+        if let Some(file) = &self.page {
+            let text: Vec<String> = pages.iter().map(Page::markdown).collect();
+            host.write(file, text.join("\n").as_bytes()).map_err(CommandError::Input)?;
+        }
+        let Some(file) = json else { return Ok(()) };
+        let text = match pages.as_slice() {
+            [page] => Document::new("Study", page).pretty(),
+            _ => Document::new("Studies", &Studies { studies: pages }).pretty(),
+        };
+        match file {
+            "-" => host.print(text.as_bytes()),
+            _ => host.write(file, text.as_bytes()),
+        }
+        .map_err(CommandError::Input)
     }
-    if let Some(file) = file {
-        let text: Vec<String> = pages.iter().map(Page::markdown).collect();
-        host.write(file, text.join("\n").as_bytes()).map_err(CommandError::Input)?;
-    }
-    let Some(file) = json else { return Ok(()) };
-    let text = match pages.as_slice() {
-        [page] => Document::new("Study", page).pretty(),
-        _ => Document::new("Studies", &Studies { studies: pages }).pretty(),
-    };
-    match file {
-        "-" => host.print(text.as_bytes()),
-        _ => host.write(file, text.as_bytes()),
-    }
-    .map_err(CommandError::Input)
 }
 
 #[derive(serde::Serialize)]
@@ -90,7 +90,7 @@ struct Studies {
     studies: Vec<Page>,
 }
 
-fn run(study: &Study, input: Option<&str>, host: &mut dyn Host) -> Result<Page, CommandError> {
+fn answer(study: &studies::Study, input: Option<&str>, host: &mut dyn Host) -> Result<Page, CommandError> {
     let default = study.file();
     let (name, text) = match input {
         None => (default.as_str(), study.default.to_owned()),

@@ -34,7 +34,7 @@ pub(super) fn millis(text: &str) -> Result<u64, String> {
 
 /// Milliseconds since 1970 of a date, with or without a time. One that names no offset from UTC is taken as UTC, so differences
 /// across a change to summer time are an hour off.
-pub(super) fn date(text: &str) -> Result<u64, String> {
+pub(crate) fn date(text: &str) -> Result<u64, String> {
     let at = text.parse::<jiff::Timestamp>().or_else(|_| {
         let civil = text.parse::<jiff::civil::DateTime>()?;
         civil.to_zoned(jiff::tz::TimeZone::UTC).map(|zoned| zoned.timestamp())

@@ -24,6 +24,12 @@ impl Terminal {
 }
 
 impl Host for Terminal {
+    /// `phalanx sim` has the same commands, so a report is the same from both programs.
+    fn words(&mut self) -> Vec<String> {
+        let typed = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+        std::iter::once("sim".to_owned()).chain(typed).collect()
+    }
+
     fn seconds(&mut self) -> f64 {
         self.begin.elapsed().as_secs_f64()
     }

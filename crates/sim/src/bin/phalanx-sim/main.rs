@@ -4,10 +4,11 @@
 
 mod host;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use phalanx_sim::command::{self, COMMANDS, CommandError};
+use clap::{Parser, Subcommand, ValueHint};
+use phalanx_sim::command::{Command, CommandError};
 use phalanx_sim::run_scenario;
 
 use host::Terminal;
@@ -22,43 +23,56 @@ const LIVENESS: u8 = 3;
 const USAGE_CODE: u8 = 64;
 const NO_INPUT: u8 = 66;
 
-fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let code = match words.as_slice() {
-        ["scenario", file] => scenario(Path::new(file)),
-        ["--help" | "-h"] => {
-            print!("{}", help());
-            0
-        }
-        words => match command::run(words, &mut Terminal::new()) {
-            Some(Ok(())) => 0,
-            Some(Err(error)) => refuse(&error),
-            None => refuse(&CommandError::Usage("a command is missing".to_owned())),
-        },
-    };
-    ExitCode::from(code)
+const EXIT_CODES: &str = "\
+Exit codes:
+  0   done
+  1   the engine crashed
+  2   an invariant or an expectation is broken
+  3   no progress
+  64  wrong usage
+  66  a file cannot be read or written";
+
+/// Replay recorded jobs on a modelled cluster, compare policies, look for faults
+#[derive(Debug, Parser)]
+#[command(name = "phalanx-sim", version, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
 }
 
-fn help() -> String {
-    format!(
-        "\
-usage: phalanx-sim COMMAND [options]; `phalanx-sim COMMAND --help` tells the options
+#[derive(Debug, Subcommand)]
+enum Verb {
+    #[command(flatten)]
+    Command(Command),
+    /// Run a scenario and print what happened
+    Scenario {
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
+}
 
-{COMMANDS}
-  scenario FILE                      a scenario; prints what happened
-
-exit codes: 0 good, 1 a crash, 2 an invariant or an expectation is broken, 3 no progress,
-            64 wrong usage, 66 a file that cannot be read or written
-"
-    )
+fn main() -> ExitCode {
+    let code = match Cli::try_parse() {
+        Ok(Cli { verb: Verb::Scenario { file } }) => scenario(&file),
+        Ok(Cli { verb: Verb::Command(command) }) => match command.run(&mut Terminal::new()) {
+            Ok(()) => 0,
+            Err(error) => refuse(&error),
+        },
+        Err(error) => {
+            // Nobody is left to tell if that fails.
+            let _ = error.print();
+            if error.use_stderr() { USAGE_CODE } else { 0 }
+        }
+    };
+    ExitCode::from(code)
 }
 
 fn refuse(error: &CommandError) -> u8 {
     eprintln!("phalanx-sim: {error}");
     match error {
         CommandError::Usage(_) => {
-            eprint!("{}", help());
+            eprintln!("\nFor more information, try '--help'.");
             USAGE_CODE
         }
         CommandError::Input(_) => NO_INPUT,

@@ -4,20 +4,22 @@ mod world;
 
 use std::collections::BTreeSet;
 
+use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueHint};
 use phalanx_spec::QueueFile;
 
-use self::world::World;
+use self::world::{Modelled, World};
 use super::hang::{self, Hung};
-use super::traces::{self, Selected};
-use super::words::Words;
+use super::traces::{self, Part, Selected};
+use super::values::milli;
 use super::{CommandError, Host};
 use crate::policies::{NAMES, Rules, cells, named, needs_estimates};
 use crate::replay::{Job, Machines, Placed, Progress, Recorded, Replay};
 use crate::report::{About, Entry, Input, POINTS_MAX, PerJob, Report, TraceFacts};
 
-/// What is compared where nothing is said.
+/// What is compared by default.
 const COMPARED: &str = "fifo,srtf,las,drf,best-fit,phalanx";
-/// Points of charts over time, where nothing is said.
+/// Points of charts over time by default.
 const POINTS: u64 = 400;
 /// Of queue files.
 const QUEUES_BYTES_MAX: u64 = 16 << 20;
@@ -50,54 +52,90 @@ const ABOUT: [(&str, &str); 24] = [
     ("slurm", "conservative backfill, placed as Slurm's tree topology does"),
 ];
 
-/// The option of `compare` that says which.
-pub(super) fn policies_line() -> String {
-    format!("--policies A,B,…  several of what `policies` lists; without it {COMPARED}")
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Policy; `policies` lists them
+    #[arg(long, value_name = "NAME", default_value = "phalanx", value_parser = names(), hide_possible_values = true)]
+    policy: String,
+    #[command(flatten)]
+    replayed: Replayed,
 }
 
-pub(super) fn help(verb: &str, which: &str) -> String {
-    format!(
-        "\
-usage: {verb} --trace FILE [options]
-
-  {which}
-{}
-  --queues FILE     a queue file for phalanx; without it all are in one queue
-  --seed N          of what is drawn: what befalls nodes; without it 1
-  --price X         of a GPU-hour, in any currency; without it 2.50
-The world:
-  --start TIME      what each start takes until work goes on; without it 30s
-  --restore TIME    what it takes in addition where there is work to restore; without it 30s
-  --checkpoint TIME how often running jobs save their work; without it 30m
-  --traffic X       part of its time that a job of 2 GPUs or more communicates at the best place, as 0.3; farther places are
-                    slower by the cost model; without it places do not matter
-  --limits WHAT     of jobs whose trace has time limits: `obey`, a job is ended at its limit whoever the policy is, and has
-                    failed; `none`, nobody knows of limits; `stretch`, as `obey`, with limits that are longer by the
-                    slowdown that is predicted for the place of a run (see --traffic); without it obey
-  --checkpoint-cost TIME  what of that time they stand still for it; without it 0s
-  --share-links     jobs that send across the same uplinks at a time share them; without it uplinks are taken to be full
-  --mtbf TIME       mean time until a node is lost, or whose: `llama3` (264 days), `rsc1` (154 days); without it none is
-  --repair TIME     mean time until it is back; without it 4h
-  --slow-every TIME mean time until a node is slow; without it none is
-  --slow-for TIME   mean time that it is; without it 1h
-  --slow-by X       times as slow, for all jobs on it, whose members wait for each other; without it 3
-The trace:
-  --trace FILE      `-` reads standard input
-{}
-The result:
-  -o FILE           the report as one HTML page
-  --json FILE       the same figures as JSON; `-` is standard output
-  --per-job FILE    what became of every job under every policy, as .csv, .jsonl or .parquet by the end of the name
-  --points N        points of charts over time, at most {POINTS_MAX}; without it {POINTS}
-  -q                no table
-",
-        hang::OPTIONS,
-        traces::options()
-    )
+#[derive(Debug, Args)]
+pub struct Compare {
+    /// Policies; `policies` lists them
+    #[arg(long, value_name = "A,B,…", default_value = COMPARED, value_delimiter = ',', value_parser = names(),
+          hide_possible_values = true)]
+    policies: Vec<String>,
+    #[command(flatten)]
+    replayed: Replayed,
 }
 
-pub(super) fn policies(words: &[&str], host: &mut dyn Host) -> Result<(), CommandError> {
-    Words::read(words, &[])?.done()?;
+fn names() -> PossibleValuesParser {
+    PossibleValuesParser::new(NAMES.map(|(name, _)| name))
+}
+
+/// What is replayed, where, and what the report is.
+#[derive(Debug, Args)]
+struct Replayed {
+    /// Cluster: 16x32x8, FILE.yaml, FILE.csv or lingjun:FILE [default: sized for the load]
+    ///
+    /// - 16x32x8: leaves, nodes of each leaf, GPUs of each node
+    /// - 4x16x32x8:2: the same below 4 blocks, with uplinks that are oversubscribed 2 to 1
+    /// - FILE.yaml: a cluster file
+    /// - FILE.csv: published nodes (openb, Tiresias, Muri)
+    /// - lingjun:FILE[:2]: a table of hosts and switches, 8 GPUs each
+    #[arg(long, value_name = "WHAT", verbatim_doc_comment, value_hint = ValueHint::FilePath)]
+    cluster: Option<String>,
+    /// Queue file for `phalanx` [default: one queue]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    queues: Option<String>,
+    /// Seed of what is drawn: failures and slow times of nodes
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Price of a GPU-hour, in any currency
+    #[arg(long, value_name = "X", default_value = "2.50", value_parser = milli)]
+    price: u32,
+    #[command(flatten)]
+    world: Modelled,
+    #[command(flatten)]
+    source: Source,
+    #[command(flatten)]
+    result: Wanted,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Trace")]
+struct Source {
+    /// Trace in any of the formats; `-` reads standard input
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    trace: String,
+    #[command(flatten)]
+    part: Part,
+}
+
+/// What the report is asked to be.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Result")]
+struct Wanted {
+    /// Write the report as one HTML page
+    #[arg(short = 'o', long = "output", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    page: Option<String>,
+    /// Write the same figures as JSON; `-` is standard output
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    json: Option<String>,
+    /// Write what became of every job under every policy, as .csv, .jsonl or .parquet
+    #[arg(long, value_name = "FILE", value_parser = PerJob::of_file, value_hint = ValueHint::FilePath)]
+    per_job: Option<(String, PerJob)>,
+    /// Points of charts over time, at most 1000
+    #[arg(long, value_name = "N", default_value_t = POINTS, value_parser = clap::value_parser!(u64).range(1..=POINTS_MAX as u64))]
+    points: u64,
+    /// Print no table
+    #[arg(short = 'q')]
+    no_table: bool,
+}
+
+pub(super) fn policies(host: &mut dyn Host) -> Result<(), CommandError> {
     let width = ABOUT.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let line = |(name, is_oracle): &(&str, bool)| {
         let about = ABOUT.iter().find(|(known, _)| known == name).map_or("", |(_, about)| about);
@@ -109,116 +147,94 @@ pub(super) fn policies(words: &[&str], host: &mut dyn Host) -> Result<(), Comman
     host.print(text.as_bytes()).map_err(CommandError::Input)
 }
 
-pub(super) fn run(words: &[&str], host: &mut dyn Host) -> Result<(), CommandError> {
-    study(words, "--policy", "phalanx", host)
+impl Run {
+    pub(super) fn run(&self, host: &mut dyn Host) -> Result<(), CommandError> {
+        self.replayed.under(&[&self.policy], host)
+    }
 }
 
-pub(super) fn compare(words: &[&str], host: &mut dyn Host) -> Result<(), CommandError> {
-    study(words, "--policies", COMPARED, host)
+impl Compare {
+    pub(super) fn run(&self, host: &mut dyn Host) -> Result<(), CommandError> {
+        let names: Vec<&str> = self.policies.iter().map(String::as_str).collect();
+        if names.iter().collect::<BTreeSet<_>>().len() < names.len() {
+            return Err(CommandError::Usage("--policies: name each policy once".to_owned()));
+        }
+        self.replayed.under(&names, host)
+    }
 }
 
-/// What the report is asked to be.
-struct Wanted<'a> {
-    html: Option<&'a str>,
-    jobs: Option<(&'a str, PerJob)>,
-    json: Option<&'a str>,
-    is_quiet: bool,
+impl Replayed {
+    fn under(&self, names: &[&str], host: &mut dyn Host) -> Result<(), CommandError> {
+        let world = World::of(&self.world)?;
+        let Selected { format, trace, mut inputs } =
+            traces::select(&self.source.trace, &self.source.part, host)?;
+        traces::tell_bad(&trace, host);
+        let Hung { cluster, name, inputs: read } = hang::hang(self.cluster.as_deref(), &trace, host)?;
+        inputs.extend(read);
+        let rules =
+            Rules { starts_ms: world.starts_ms(), ..rules(self.queues.as_deref(), &mut inputs, host)? };
+        let machines = Machines::from(cluster);
+        let jobs = world.jobs(&trace)?;
+        let node_events = world.node_events(&jobs, &machines, self.seed)?;
+        let entries = entries(names, &machines, &jobs, &rules)?;
+        let summary = trace.summary();
+        let about = About {
+            seed: self.seed,
+            inputs,
+            command: command_line(&host.words()),
+            world: world.told(&trace, &jobs, names, self.price),
+            trace: TraceFacts { format: format.name().to_owned(), replayed: jobs.len(), summary },
+            cluster: name,
+            points_max: usize::try_from(self.result.points).unwrap_or(POINTS_MAX),
+            keeps_jobs: self.result.per_job.is_some(),
+            price_milli: self.price.into(),
+        };
+        let placed = if world.shares_links { Placed::among_others() } else { Placed::default() };
+        let progress: &dyn Progress = if world.traffic_milli > 0 { &placed } else { &Recorded };
+        let replay = Replay {
+            cluster: &machines,
+            jobs: &jobs,
+            progress,
+            settings: world.settings,
+            node_events: &node_events,
+        };
+        let report = Report::of(&replay, entries, about, &mut |progress| host.progress(Some(progress)));
+        host.progress(None);
+        hand_out(
+            &report.map_err(|failure| CommandError::Correctness(failure.to_string()))?,
+            &self.result,
+            host,
+        )
+    }
 }
 
-fn study(words: &[&str], which: &str, otherwise: &str, host: &mut dyn Host) -> Result<(), CommandError> {
-    let command = command_line(if which == "--policy" { "run" } else { "compare" }, words);
-    let mut words = Words::read(words, &["-q", "--quiet", "--cpus-as-gpus", "--share-links"])?;
-    let names = words.take(which).unwrap_or(otherwise);
-    let names = policy_names(names, which)?;
-    let file =
-        words.take("--trace").ok_or_else(|| CommandError::Usage("--trace FILE is missing".to_owned()))?;
-    let (cluster, queues) = (words.take("--cluster"), words.take("--queues"));
-    let seed = words.take_number("--seed")?.unwrap_or(1);
-    let points = words.take_number("--points")?.unwrap_or(POINTS);
-    let points_max = usize::try_from(points).ok().filter(|points| (1..=POINTS_MAX).contains(points));
-    let points_max = points_max
-        .ok_or_else(|| CommandError::Usage(format!("--points: {points} is not from 1 to {POINTS_MAX}")))?;
-    let wanted = Wanted {
-        html: words.take("-o").or_else(|| words.take("--output")),
-        json: words.take("--json"),
-        jobs: words.take("--per-job").map(PerJob::of_file).transpose().map_err(CommandError::Usage)?,
-        is_quiet: words.has("-q") | words.has("--quiet"),
-    };
-    let world = World::read(&mut words)?;
-    let Selected { format, trace, mut inputs } = traces::select(file, words, host)?;
-    traces::tell_bad(&trace, host);
-    let Hung { cluster, name, inputs: read } = hang::hang(cluster, &trace, host)?;
-    inputs.extend(read);
-    let rules = Rules { starts_ms: world.starts_ms(), ..rules(queues, &mut inputs, host)? };
-    let machines = Machines::from(cluster);
-    let jobs = world.jobs(&trace)?;
-    let node_events = world.node_events(&jobs, &machines, seed)?;
-    let entries = entries(&names, &machines, &jobs, &rules)?;
-    let summary = trace.summary();
-    let about = About {
-        seed,
-        inputs,
-        command,
-        world: world.told(&trace, &jobs, &names),
-        trace: TraceFacts { format: format.name().to_owned(), replayed: jobs.len(), summary },
-        cluster: name,
-        points_max,
-        keeps_jobs: wanted.jobs.is_some(),
-        price_milli: world.price_milli,
-    };
-    let placed = if world.shares_links { Placed::among_others() } else { Placed::default() };
-    let progress: &dyn Progress = if world.traffic_milli > 0 { &placed } else { &Recorded };
-    let replay = Replay {
-        cluster: &machines,
-        jobs: &jobs,
-        progress,
-        settings: world.settings,
-        node_events: &node_events,
-    };
-    let report = Report::of(&replay, entries, about, &mut |progress| host.progress(Some(progress)));
-    host.progress(None);
-    hand_out(&report.map_err(|failure| CommandError::Correctness(failure.to_string()))?, &wanted, host)
-}
-
-fn hand_out(report: &Report, wanted: &Wanted<'_>, host: &mut dyn Host) -> Result<(), CommandError> {
-    if !wanted.is_quiet && wanted.json != Some("-") {
+fn hand_out(report: &Report, wanted: &Wanted, host: &mut dyn Host) -> Result<(), CommandError> {
+    let json = wanted.json.as_deref();
+    if !wanted.no_table && json != Some("-") {
         host.print(report.table().as_bytes()).map_err(CommandError::Input)?;
     }
-    match wanted.json {
+    match json {
         Some("-") => host.print(report.json().as_bytes()).map_err(CommandError::Input)?,
         Some(file) => host.write(file, report.json().as_bytes()).map_err(CommandError::Input)?,
         None => {}
     }
-    if let Some((file, format)) = wanted.jobs {
+    if let Some((file, format)) = &wanted.per_job {
         let bytes = format.bytes(report).map_err(|why| CommandError::Input(format!("{file}: {why}")))?;
         host.write(file, &bytes).map_err(CommandError::Input)?;
     }
-    wanted.html.map_or(Ok(()), |file| host.write(file, report.html().as_bytes()).map_err(CommandError::Input))
+    let write = |file: &String| host.write(file, report.html().as_bytes()).map_err(CommandError::Input);
+    wanted.page.as_ref().map_or(Ok(()), write)
 }
 
 /// What was typed, as a shell takes it.
-fn command_line(verb: &str, words: &[&str]) -> String {
+fn command_line(words: &[String]) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,=@%+".contains(c);
-    let quoted = |word: &&str| match word {
-        word if !word.is_empty() && word.chars().all(is_plain) => (*word).to_owned(),
+    let quoted = |word: &String| match word.as_str() {
+        word if !word.is_empty() && word.chars().all(is_plain) => word.to_owned(),
         word => format!("'{}'", word.replace('\'', r"'\''")),
     };
     let words: Vec<String> = words.iter().map(quoted).collect();
-    format!("phalanx sim {verb} {}", words.join(" "))
-}
-
-/// Names between commas, each known and said once.
-fn policy_names<'a>(text: &'a str, which: &str) -> Result<Vec<&'a str>, CommandError> {
-    let names: Vec<&str> = text.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
-    let unknown = names.iter().find(|name| NAMES.iter().all(|(known, _)| known != *name));
-    if let Some(name) = unknown {
-        let error = format!("{which}: there is no policy {name:?}; `policies` lists them");
-        return Err(CommandError::Usage(error));
-    }
-    if names.is_empty() || names.iter().collect::<BTreeSet<_>>().len() < names.len() {
-        return Err(CommandError::Usage(format!("{which}: name each policy once, with commas between")));
-    }
-    Ok(names)
+    format!("phalanx {}", words.join(" "))
 }
 
 fn rules(file: Option<&str>, inputs: &mut Vec<Input>, host: &mut dyn Host) -> Result<Rules, CommandError> {

@@ -1,26 +1,79 @@
 //! What is modelled beside the cluster: costs of starts, communication, time limits, and what befalls nodes.
 
-use phalanx_spec::quantity::parse_milli;
+use clap::{Args, ValueEnum};
 
 use crate::command::CommandError;
-use crate::command::words::Words;
+use crate::command::values::{factor_milli, interval_ms, ms, part_milli};
 use crate::policies::{needs_estimates, turn_ms};
 use crate::replay::{Job, Machines, NodeEvent, NodeFaults, Settings};
 use crate::trace::Trace;
 
-/// Declared costs, where nothing is said: as long as a container and a framework take to come up, and to read a checkpoint.
-const START_MS: u64 = 30_000;
-const RESTORE_MS: u64 = 30_000;
-const CHECKPOINT_MS: u64 = 1_800_000;
-/// How long a lost node is away, where nothing is said.
-const REPAIR_MS: u64 = 4 * 3_600_000;
-/// A slow node: for an hour, and 3 times as slow as others, as where a slow worker dominates a job (ByteDance, OSDI 2025).
-const SLOW_MS: u64 = 3_600_000;
-const SLOW_TIMES_MILLI: u32 = 3_000;
-/// What `--limits` may say.
-const LIMITS: [&str; 3] = ["obey", "none", "stretch"];
-/// Of a GPU-hour, in thousandths: what is reckoned with where nobody says.
-const PRICE_MILLI: u64 = 2_500;
+/// What is modelled beside the cluster, as it is typed. Costs are declared: a start takes as long by default as a container
+/// and a framework take to come up, and a restore as long as a checkpoint takes to read. A slow node is 3 times as slow, as
+/// measured if a slow worker dominates a job (ByteDance, OSDI 2025).
+#[derive(Debug, Args)]
+#[command(next_help_heading = "World")]
+pub(super) struct Modelled {
+    /// Time from each start of a job until its work continues
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = ms)]
+    start: u64,
+    /// Additional time if there is work to restore
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = ms)]
+    restore: u64,
+    /// Time between two checkpoints of a running job
+    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = ms)]
+    checkpoint: u64,
+    /// Part of its time that a job of 2 GPUs or more communicates at the best placement, as 0.3
+    ///
+    /// Farther placements are slower by the cost model. With 0 placements do not matter.
+    #[arg(long, value_name = "X", default_value = "0", value_parser = part_milli)]
+    traffic: u32,
+    /// What time limits of the trace do
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t)]
+    limits: Limits,
+    /// Time for which a checkpoint stops a job
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = ms)]
+    checkpoint_cost: u64,
+    /// Share uplinks among the jobs that send across them at the same time; without it uplinks are taken to be full
+    #[arg(long)]
+    share_links: bool,
+    /// Mean time until a node is lost, or the measured one of `llama3` (264d) or `rsc1` (154d) [default: no node is lost]
+    #[arg(long, value_name = "TIME", value_parser = mtbf_ms)]
+    mtbf: Option<u64>,
+    /// Mean time until a lost node is back
+    #[arg(long, value_name = "TIME", default_value = "4h", value_parser = ms)]
+    repair: u64,
+    /// Mean time until a node is slow [default: no node is slow]
+    #[arg(long, value_name = "TIME", value_parser = interval_ms)]
+    slow_every: Option<u64>,
+    /// Mean time for which a node is slow
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = ms)]
+    slow_for: u64,
+    /// Slowdown of all jobs on a slow node, whose members wait for each other
+    #[arg(long, value_name = "X", default_value = "3", value_parser = factor_milli)]
+    slow_by: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Limits {
+    /// A job ends at its limit under every policy, and has failed
+    #[default]
+    Obey,
+    /// No policy knows of limits
+    None,
+    /// As obey, with limits that are longer by the slowdown predicted for the placement of a run (see --traffic)
+    Stretch,
+}
+
+/// Of a name, or a duration.
+fn mtbf_ms(text: &str) -> Result<u64, String> {
+    match text {
+        "llama3" => Ok(NodeFaults::LLAMA_3_MTBF_MS),
+        "rsc1" => Ok(NodeFaults::RSC_1_MTBF_MS),
+        text => interval_ms(text).map_err(|error| format!("{error}, or llama3 or rsc1")),
+    }
+}
+
 /// What is modelled beside the cluster.
 pub(super) struct World {
     pub(super) settings: Settings,
@@ -28,54 +81,38 @@ pub(super) struct World {
     pub(super) shares_links: bool,
     obeys_limits: bool,
     faults: NodeFaults,
-    pub(super) price_milli: u64,
 }
 
 impl World {
-    pub(super) fn read(words: &mut Words<'_>) -> Result<Self, CommandError> {
-        let every_ms = words.take_ms("--checkpoint")?.unwrap_or(CHECKPOINT_MS);
+    pub(super) fn of(modelled: &Modelled) -> Result<Self, CommandError> {
         let settings = Settings {
-            start_ms: words.take_ms("--start")?.unwrap_or(START_MS),
-            restore_ms: words.take_ms("--restore")?.unwrap_or(RESTORE_MS),
-            checkpoint_every_ms: Some(every_ms),
-            checkpoint_ms: words.take_ms("--checkpoint-cost")?.unwrap_or(0),
+            start_ms: modelled.start,
+            restore_ms: modelled.restore,
+            checkpoint_every_ms: Some(modelled.checkpoint),
+            checkpoint_ms: modelled.checkpoint_cost,
+            stretches_limits: modelled.limits == Limits::Stretch,
             ..Settings::default()
         };
-        if settings.checkpoint_ms > 0 && settings.checkpoint_ms >= every_ms {
+        if settings.checkpoint_ms > 0 && settings.checkpoint_ms >= modelled.checkpoint {
             let error = "--checkpoint-cost: jobs would do nothing but save; --checkpoint has to be longer";
             return Err(CommandError::Usage(error.to_owned()));
         }
-        let milli = |text: &str| {
-            let milli = parse_milli(text).ok().and_then(|milli| u32::try_from(milli).ok());
-            milli.ok_or_else(|| "is no number".to_owned())
-        };
-        let part = |text: &str| {
-            let part = milli(text).ok().filter(|milli| *milli <= 1_000);
-            part.ok_or_else(|| "is no part from 0 to 1".to_owned())
-        };
-        let price_milli = words.parsed("--price", milli)?.map_or(PRICE_MILLI, u64::from);
-        let traffic_milli = words.parsed("--traffic", part)?.unwrap_or(0);
-        let shares_links = words.has("--share-links");
-        if shares_links && traffic_milli == 0 {
+        if modelled.share_links && modelled.traffic == 0 {
             let error = "--share-links: jobs send nothing; say how much with --traffic";
             return Err(CommandError::Usage(error.to_owned()));
         }
-        let (obeys_limits, stretches_limits) = match words.take("--limits") {
-            None | Some("obey") => (true, false),
-            Some("none") => (false, false),
-            Some("stretch") => (true, true),
-            Some(other) => {
-                let error = format!("--limits: {other:?} is none of {}", LIMITS.join(", "));
-                return Err(CommandError::Usage(error));
-            }
-        };
         Ok(Self {
-            settings: Settings { stretches_limits, ..settings },
-            traffic_milli,
-            shares_links,
-            obeys_limits,
-            faults: faults(words, milli)?,
-            price_milli,
+            settings,
+            traffic_milli: modelled.traffic,
+            shares_links: modelled.share_links,
+            obeys_limits: modelled.limits != Limits::None,
+            faults: NodeFaults {
+                mtbf_ms: modelled.mtbf,
+                repair_ms: modelled.repair,
+                slow_every_ms: modelled.slow_every,
+                slow_ms: modelled.slow_for,
+                slow_times_milli: modelled.slow_by,
+            },
         })
     }
 
@@ -116,7 +153,13 @@ impl World {
     }
 
     /// A sentence for each thing that a reader of figures must know.
-    pub(super) fn told(&self, trace: &Trace, jobs: &[Job], policies: &[&str]) -> Vec<String> {
+    pub(super) fn told(
+        &self,
+        trace: &Trace,
+        jobs: &[Job],
+        policies: &[&str],
+        price_milli: u32,
+    ) -> Vec<String> {
         let Settings { start_ms, restore_ms, checkpoint_every_ms, checkpoint_ms, .. } = self.settings;
         let mut told = vec![format!(
             "declared: a start takes {}, and {} more with work to restore; work is saved every {}, which takes {}; a \
@@ -125,8 +168,8 @@ impl World {
             span(restore_ms),
             span(checkpoint_every_ms.unwrap_or(0)),
             span(checkpoint_ms),
-            self.price_milli / 1_000,
-            self.price_milli % 1_000 / 10
+            price_milli / 1_000,
+            price_milli % 1_000 / 10
         )];
         told.push(match self.traffic_milli {
             0 => "modelled: jobs run as long as recorded, wherever they are".to_owned(),
@@ -198,36 +241,6 @@ impl World {
             ));
         }
     }
-}
-
-/// What befalls nodes.
-fn faults(
-    words: &mut Words<'_>,
-    milli: impl Fn(&str) -> Result<u32, String>,
-) -> Result<NodeFaults, CommandError> {
-    let every = |words: &mut Words<'_>, name: &str| {
-        let ms = words.take_ms(name)?;
-        if ms == Some(0) {
-            return Err(CommandError::Usage(format!("{name}: nodes that always fail run nothing")));
-        }
-        Ok(ms)
-    };
-    let mtbf_ms = match words.peek("--mtbf") {
-        Some("llama3") => words.take("--mtbf").map(|_| NodeFaults::LLAMA_3_MTBF_MS),
-        Some("rsc1") => words.take("--mtbf").map(|_| NodeFaults::RSC_1_MTBF_MS),
-        _ => every(words, "--mtbf")?,
-    };
-    let slow_times_milli = words.parsed("--slow-by", milli)?.unwrap_or(SLOW_TIMES_MILLI);
-    if slow_times_milli < 1_000 {
-        return Err(CommandError::Usage("--slow-by: a slow node takes at least once the time".to_owned()));
-    }
-    Ok(NodeFaults {
-        mtbf_ms,
-        repair_ms: words.take_ms("--repair")?.unwrap_or(REPAIR_MS),
-        slow_every_ms: every(words, "--slow-every")?,
-        slow_ms: words.take_ms("--slow-for")?.unwrap_or(SLOW_MS),
-        slow_times_milli,
-    })
 }
 
 /// How many jobs ask for shares of devices, and what is taken for granted of those.

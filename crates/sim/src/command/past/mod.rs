@@ -7,105 +7,109 @@ mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use clap::{Args, ValueHint};
 use phalanx_engine::{Engine, VERSION};
 use phalanx_journal::Header;
 use phalanx_model::{Change, Epoch, Input, JobId, Snapshot, Timestamp};
 use phalanx_sentences as sentences;
 use serde::Serialize;
 
-use super::paper::Paper;
-use super::words::Words;
-use super::{CommandError, Document, Host};
+use super::paper::{Moment, Paper};
+use super::{CommandError, Document, Format, Host};
 use state::State;
 use walk::{Reading, Step, Verdict, walk};
 
-pub(super) const HELP: &str = "\
-usage: replay JOURNAL_DIR [options]
+#[derive(Debug, Args)]
+pub struct Replay {
+    /// Folder of a journal [default: `phalanx` takes the journal of its state folder]
+    #[arg(value_hint = ValueHint::DirPath)]
+    dir: Option<String>,
+    /// Show what happened since this time: 2026-11-20T14:03, as clocks here show it, or 2026-11-20T14:03Z
+    #[arg(long, value_name = "TIME")]
+    from: Option<Moment>,
+    /// Show what happened until this time, and the state then [default: all]
+    #[arg(long, value_name = "TIME")]
+    until: Option<Moment>,
+    /// Show only this job: number or name
+    #[arg(long, value_name = "JOB")]
+    job: Option<String>,
+    /// Show only the jobs of this queue
+    #[arg(long, value_name = "QUEUE")]
+    queue: Option<String>,
+    /// Check that the engine decides every recorded step again as recorded; exit code 2 if it does not
+    #[arg(long)]
+    check: bool,
+    /// Write the state at that time to a file, for `sim whatif`
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    snapshot: Option<String>,
+}
 
-What happened, decision by decision, with reasons: the journal of a live system goes through the engine again. In the end
-stands how things were at that moment.
-
-  --from TIME        what happened since then: 2026-11-20T14:03, as clocks here show it, or 2026-11-20T14:03Z
-  --until TIME       what happened until then, and how things were then
-  --job JOB          of this job, by number or name
-  --queue QUEUE      of the jobs in this queue
-  --check            only whether every recorded step is decided again as it was; exit code 2 where one is not
-  --snapshot FILE    how things were, for `whatif`
-  -o json            one document; without it text
-";
-
-/// What is asked.
+/// What is asked, with the times of this zone.
 struct Asked<'a> {
     dir: &'a str,
     from: Timestamp,
     until: Option<Timestamp>,
     job: Option<&'a str>,
     queue: Option<&'a str>,
-    is_check: bool,
-    snapshot: Option<&'a str>,
-    is_json: bool,
 }
 
-impl<'a> Asked<'a> {
-    fn read(words: &[&'a str], paper: &Paper) -> Result<Self, CommandError> {
-        let mut words = Words::read(words, &["--check"])?;
-        let [dir] = *std::mem::take(&mut words.bare).as_slice() else {
-            return Err(CommandError::Usage("replay needs the folder of a journal".to_owned()));
+impl Replay {
+    fn times(&self, paper: &Paper) -> Result<(Timestamp, Option<Timestamp>), CommandError> {
+        let time = |option: &str, moment: Option<Moment>| {
+            let wrong = |error| CommandError::Usage(format!("{option}: {error}"));
+            moment.map(|moment| paper.time(moment).map_err(wrong)).transpose()
         };
-        let moment = |text: &str| paper.moment(text);
-        let (from, until) = (words.parsed("--from", moment)?, words.parsed("--until", moment)?);
-        let from = from.unwrap_or_default();
+        let (from, until) = (time("--from", self.from)?.unwrap_or_default(), time("--until", self.until)?);
         if until.is_some_and(|until| until < from) {
             return Err(CommandError::Usage("--until is before --from".to_owned()));
         }
-        let asked = Self {
-            dir,
-            from,
-            until,
-            job: words.take("--job"),
-            queue: words.take("--queue"),
-            is_check: words.has("--check"),
-            snapshot: words.take("--snapshot"),
-            is_json: words.take_json()?,
-        };
-        words.done()?;
-        Ok(asked)
+        Ok((from, until))
     }
-}
 
-pub(super) fn replay(words: &[&str], host: &mut dyn Host) -> Result<(), CommandError> {
-    let paper = host.paper();
-    let asked = Asked::read(words, &paper)?;
-    let segments = host.segments(asked.dir).map_err(CommandError::Input)?;
-    if segments.is_empty() {
-        let error = format!("{} holds no journal: there is no file such as 000001.journal", asked.dir);
-        return Err(CommandError::Input(error));
-    }
-    let (mut story, mut verdict, mut engine) = (Story::new(&asked), Verdict::default(), None);
-    for segment in segments {
-        let bytes = host.read(&segment, u64::MAX).map_err(CommandError::Input)?;
-        engine = walk(&segment, &bytes, &mut verdict, &mut story).filter(Story::knows_the_time).or(engine);
-    }
-    let Some(engine) = engine else {
-        let why = match (asked.until, story.first_at) {
-            (Some(_), Some(first)) => format!("it begins {}", paper.date(first)),
-            _ => format!("it holds no step\n{}", story.remarks.join("\n")),
+    pub(super) fn run(&self, format: Format, host: &mut dyn Host) -> Result<(), CommandError> {
+        let paper = host.paper();
+        let (from, until) = self.times(&paper)?;
+        let dir = match &self.dir {
+            Some(dir) => dir.clone(),
+            None => host.journal().map_err(CommandError::Usage)?,
         };
-        return Err(CommandError::Input(format!("{} tells nothing of that time: {why}", asked.dir)));
-    };
-    if asked.is_check {
-        return check(&asked, &story, verdict, host);
+        let (job, queue) = (self.job.as_deref(), self.queue.as_deref());
+        let asked = Asked { dir: &dir, from, until, job, queue };
+        let segments = host.segments(asked.dir).map_err(CommandError::Input)?;
+        if segments.is_empty() {
+            let error = format!("{} holds no journal: there is no file such as 000001.journal", asked.dir);
+            return Err(CommandError::Input(error));
+        }
+        let (mut story, mut verdict, mut engine) = (Story::new(&asked), Verdict::default(), None);
+        for segment in segments {
+            let bytes = host.read(&segment, u64::MAX).map_err(CommandError::Input)?;
+            engine =
+                walk(&segment, &bytes, &mut verdict, &mut story).filter(Story::knows_the_time).or(engine);
+        }
+        let Some(engine) = engine else {
+            let why = match (asked.until, story.first_at) {
+                (Some(_), Some(first)) => format!("it begins {}", paper.date(first)),
+                _ => format!("it holds no step\n{}", story.remarks.join("\n")),
+            };
+            return Err(CommandError::Input(format!("{} tells nothing of that time: {why}", asked.dir)));
+        };
+        if self.check {
+            return check(&asked, &story, verdict, host);
+        }
+        story.check_names()?;
+        let at = asked.until.unwrap_or_default().max(engine.now());
+        if let Some(file) = &self.snapshot {
+            let snapshot = Snapshot { taken_at: at, ..engine.snapshot() };
+            host.write(file, Document::new("Snapshot", &snapshot).line().as_bytes())
+                .map_err(CommandError::Input)?;
+        }
+        let state = State::of(&engine, at, &|job| story.is_asked(job));
+        let text = match format {
+            Format::Table => story.text(&state, verdict, &paper),
+            format => story.document(&state, verdict, format),
+        };
+        host.print(text.as_bytes()).map_err(CommandError::Input)
     }
-    story.check_names()?;
-    let at = asked.until.unwrap_or_default().max(engine.now());
-    if let Some(file) = asked.snapshot {
-        let snapshot = Snapshot { taken_at: at, ..engine.snapshot() };
-        host.write(file, Document::new("Snapshot", &snapshot).line().as_bytes())
-            .map_err(CommandError::Input)?;
-    }
-    let state = State::of(&engine, at, &|job| story.is_asked(job));
-    let text = if asked.is_json { story.json(&state, verdict) } else { story.text(&state, verdict, &paper) };
-    host.print(text.as_bytes()).map_err(CommandError::Input)
 }
 
 /// Whether it is decided again as it was.
@@ -311,7 +315,7 @@ impl<'a> Story<'a> {
         self.lines.push(Line { at, job, name, what, detail, decision });
     }
 
-    fn json(&self, state: &State, verdict: Verdict) -> String {
+    fn document(&self, state: &State, verdict: Verdict, format: Format) -> String {
         #[derive(Serialize)]
         struct Body<'a> {
             version: &'static str,
@@ -334,7 +338,8 @@ impl<'a> Story<'a> {
             differing,
             steps_of_other_versions: of_others,
         };
-        Document::new("Replay", &body).pretty()
+        let document = Document::new("Replay", &body);
+        if format == Format::Yaml { document.yaml() } else { document.pretty() }
     }
 
     /// Days below each other, remarks where they belong, and the state in the end.

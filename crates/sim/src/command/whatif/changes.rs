@@ -1,7 +1,9 @@
 //! What was typed, as facts that people tell an engine.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::str::FromStr;
 
+use clap::{Args, ValueHint};
 use phalanx_model::{
     Admin, DeviceMask, DomainName, ForeignUse, Input as Fact, JobId, Kept, Node, NodeName, Owner, Queue,
     Settings, Snapshot, SyncKind,
@@ -19,28 +21,63 @@ const LISTED_MAX: usize = 12;
 /// Who submits the jobs: nobody whose past is known.
 const NOBODY: u32 = u32::MAX;
 
-/// One change as it was typed.
-#[derive(Clone, Copy)]
-pub(super) enum Wish<'a> {
-    Queues(&'a str),
-    Set(&'a str),
-    Add(&'a str),
-    Drain(&'a str),
-    Job(&'a str),
+/// The changes of one command line, in the order in which they are made.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Changes, all at once")]
+pub(super) struct Wishes {
+    /// Apply another queue file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    queues: Option<String>,
+    /// Set a value of the queue file: queues.research.weight=2, queues.research.guaranteed.gpus=8, half_life=3d
+    #[arg(long, value_name = "PATH=VALUE")]
+    set: Vec<Setting>,
+    /// Add nodes that are like most nodes of this domain: 16:leaf-9
+    #[arg(long, value_name = "N:DOMAIN")]
+    add_nodes: Vec<Addition>,
+    /// Drain nodes: nothing new starts there, and running jobs move; also A,B
+    #[arg(long, value_name = "NODE", value_delimiter = ',')]
+    drain: Vec<String>,
+    /// Submit this job
+    #[arg(long = "job", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    job_files: Vec<String>,
 }
 
-/// How an option becomes a wish.
-type Wished<'a> = fn(&'a str) -> Wish<'a>;
+/// `queues.research.weight=2`.
+#[derive(Clone, Debug)]
+struct Setting {
+    path: String,
+    value: String,
+}
 
-impl<'a> Wish<'a> {
-    /// In the order in which they are carried out.
-    pub(super) const OPTIONS: [(&'static str, Wished<'a>); 5] = [
-        ("--queues", Wish::Queues),
-        ("--set", Wish::Set),
-        ("--add-nodes", Wish::Add),
-        ("--drain", Wish::Drain),
-        ("--job", Wish::Job),
-    ];
+impl FromStr for Setting {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let shape = "expected PATH=VALUE, as in queues.research.weight=2 or half_life=3d";
+        let (path, value) = text.split_once('=').ok_or(shape)?;
+        Ok(Self { path: path.to_owned(), value: value.to_owned() })
+    }
+}
+
+/// `16:leaf-9`.
+#[derive(Clone, Debug)]
+struct Addition {
+    count: u32,
+    domain: String,
+}
+
+impl FromStr for Addition {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let shape = || "expected N:DOMAIN, as in 16:leaf-9".to_owned();
+        let (count, domain) = text.split_once(':').ok_or_else(shape)?;
+        let count = count.parse().map_err(|_| shape())?;
+        if !(1..=ADDED_MAX).contains(&count) {
+            return Err(format!("expected from 1 to {ADDED_MAX} nodes"));
+        }
+        Ok(Self { count, domain: domain.to_owned() })
+    }
 }
 
 /// All of them, and each in one sentence.
@@ -64,7 +101,7 @@ impl Changes {
     /// What is wrong with which.
     pub(super) fn read(
         snapshot: &Snapshot,
-        wishes: &[Wish<'_>],
+        wishes: &Wishes,
         inputs: &mut Vec<Input>,
         host: &mut dyn Host,
     ) -> Result<Self, CommandError> {
@@ -75,19 +112,23 @@ impl Changes {
             inputs.push(Input::of(file, &bytes));
             String::from_utf8(bytes).map_err(|_| CommandError::Input(format!("{file} is no text")))
         };
-        for wish in wishes {
-            let told = match *wish {
-                Wish::Queues(file) => {
-                    known.policy = policy(&text(file)?, file)?;
-                    known.is_policy_new = true;
-                    format!("the queues are those of {file}")
-                }
-                Wish::Set(typed) => known.set(typed)?,
-                Wish::Add(typed) => known.add(typed, &mut changes.facts)?,
-                Wish::Drain(typed) => known.drain(typed, &mut changes.facts)?,
-                Wish::Job(file) => known.submit(&text(file)?, file, &mut changes.facts)?,
-            };
-            changes.told.push(told);
+        let Self { facts, told } = &mut changes;
+        if let Some(file) = &wishes.queues {
+            known.policy = policy(&text(file)?, file)?;
+            known.is_policy_new = true;
+            told.push(format!("the queues are those of {file}"));
+        }
+        for setting in &wishes.set {
+            told.push(known.set(setting)?);
+        }
+        for addition in &wishes.add_nodes {
+            told.push(known.add(addition, facts)?);
+        }
+        if !wishes.drain.is_empty() {
+            told.push(known.drain(&wishes.drain, facts)?);
+        }
+        for file in &wishes.job_files {
+            told.push(known.submit(&text(file)?, file, facts)?);
         }
         let mut facts = known.policy_facts();
         facts.append(&mut changes.facts);
@@ -125,11 +166,10 @@ impl<'a> Known<'a> {
         begin.into_iter().chain(queues).chain([Fact::SyncEnd { kind }]).collect()
     }
 
-    /// `queues.research.weight=2`: the queue file that says what is in force, with this in it, read as every queue file is.
-    fn set(&mut self, typed: &str) -> Result<String, CommandError> {
+    /// The queue file of the present policy with this value in it, read as every queue file is.
+    fn set(&mut self, Setting { path, value }: &Setting) -> Result<String, CommandError> {
+        let typed = format!("{path}={value}");
         let wrong = |why: String| CommandError::Input(format!("--set {typed}: {why}"));
-        let shape = "it is PATH=VALUE, as in queues.research.weight=2 or half_life=3d";
-        let (path, value) = typed.split_once('=').ok_or_else(|| wrong(shape.to_owned()))?;
         let written = serde_json::to_value(QueueFile::of_policy(&self.policy));
         let mut file = written.map_err(|error| wrong(error.to_string()))?;
         put(&mut file, path, value).map_err(wrong)?;
@@ -139,15 +179,10 @@ impl<'a> Known<'a> {
         Ok(format!("{path} is {value}"))
     }
 
-    /// `16:leaf-9`: like most of the nodes that stand in the domain.
-    fn add(&mut self, typed: &str, facts: &mut Vec<Fact>) -> Result<String, CommandError> {
-        let wrong = |why: String| CommandError::Input(format!("--add-nodes {typed}: {why}"));
-        let shape = || wrong("it is N:DOMAIN, as in 16:leaf-9".to_owned());
-        let (count, domain) = typed.split_once(':').ok_or_else(shape)?;
-        let count: u32 = count.parse().map_err(|_| shape())?;
-        if !(1..=ADDED_MAX).contains(&count) {
-            return Err(wrong(format!("from 1 to {ADDED_MAX} nodes can be added")));
-        }
+    /// Nodes like most of the nodes in the domain.
+    fn add(&mut self, addition: &Addition, facts: &mut Vec<Fact>) -> Result<String, CommandError> {
+        let Addition { count, ref domain } = *addition;
+        let wrong = |why: String| CommandError::Input(format!("--add-nodes {count}:{domain}: {why}"));
         let template = self.like_most_in(domain).map_err(wrong)?;
         if template.torus.is_some() {
             return Err(wrong(format!("{} stands in a torus, whose places are all taken", template.name)));
@@ -211,8 +246,8 @@ impl<'a> Known<'a> {
         Err(format!("no node stands right in {domain:?}; nodes stand in {}", listed(&all)))
     }
 
-    fn drain(&self, typed: &str, facts: &mut Vec<Fact>) -> Result<String, CommandError> {
-        for name in typed.split(',') {
+    fn drain(&self, names: &[String], facts: &mut Vec<Fact>) -> Result<String, CommandError> {
+        for name in names {
             let Some((node, _)) = self.nodes.iter().find(|(node, _)| node.as_str() == name.trim()) else {
                 let all: Vec<String> = self.nodes.keys().map(ToString::to_string).collect();
                 let why = format!("--drain: there is no node {name:?}; there are {}", listed(&all));
@@ -220,8 +255,8 @@ impl<'a> Known<'a> {
             };
             facts.push(Fact::DrainRequested { node: node.clone() });
         }
-        let verb = if typed.contains(',') { "are" } else { "is" };
-        Ok(format!("{} {verb} drained", typed.replace(',', ", ")))
+        let verb = if names.len() > 1 { "are" } else { "is" };
+        Ok(format!("{} {verb} drained", names.join(", ")))
     }
 
     fn submit(&mut self, text: &str, file: &str, facts: &mut Vec<Fact>) -> Result<String, CommandError> {

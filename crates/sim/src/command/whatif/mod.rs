@@ -5,107 +5,88 @@ mod table;
 
 use std::collections::BTreeMap;
 
+use clap::{Args, ValueHint};
 use phalanx_engine::VERSION;
 use phalanx_model::{GangId, Snapshot, Timestamp};
 use serde::Serialize;
 
 use super::paper::about;
-use super::words::Words;
-use super::{CommandError, Document, Host};
+use super::values::ms;
+use super::{CommandError, Document, Format, Host};
 use crate::ahead::{Ahead, Basis, Course, QueueCourse, ahead};
 use crate::report::Input;
-use changes::{Changes, Wish};
+use changes::{Changes, Wishes};
 
 /// Of snapshots: 10,000 nodes take a twentieth of it.
 const SNAPSHOT_BYTES_MAX: u64 = 1 << 30;
-/// How far it is looked ahead, where nothing is said, and at most.
-const HORIZON_MS: u64 = 24 * 3_600_000;
+/// The farthest that it looks ahead.
 const HORIZON_MAX_MS: u64 = 365 * 24 * 3_600_000;
 /// What differs by less is the same.
 const SAME_MS: u64 = 60_000;
 
-pub(super) const HELP: &str = "\
-usage: whatif SNAPSHOT [changes] [options]
-
-What would change: who would start, wait or be evicted, before anybody does it. The production engine goes on from the
-snapshot twice, as it is and with the changes. Without changes: what is to be expected. Nothing is done to any system.
-
-  SNAPSHOT                  a file that `phalanx snapshot` or `replay --snapshot` wrote; `-` is standard input
-  --live                    in its stead: the system that runs here, now; with `--to kubernetes` that of the cluster
-The changes, all at once:
-  --set PATH=VALUE          a value of the queue file: queues.research.weight=2, queues.research.guaranteed.gpus=8,
-                            half_life=3d
-  --queues FILE             another queue file
-  --add-nodes N:DOMAIN      so many nodes more, as most of those in this domain are: 16:leaf-9
-  --drain NODE              nothing new goes there, and what runs there moves; also A,B
-  --job FILE                this job is submitted
-Options:
-  --horizon TIME            how far to look ahead; without it 24h
-  --all                     gangs for which nothing changes too
-  -o json                   one document; without it a table
-";
-
-/// What is asked.
-struct Asked<'a> {
-    snapshot: Option<&'a str>,
-    wishes: Vec<Wish<'a>>,
-    horizon_ms: u64,
-    is_all: bool,
-    is_json: bool,
+#[derive(Debug, Args)]
+pub struct WhatIf {
+    /// File that `phalanx snapshot` or `replay --snapshot` wrote; `-` reads standard input
+    #[arg(required_unless_present = "live", conflicts_with = "live", value_hint = ValueHint::FilePath)]
+    snapshot: Option<String>,
+    /// Ask the system that runs here, now
+    #[arg(long)]
+    live: bool,
+    /// How far to look ahead, from 1m to 365d
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = horizon_ms)]
+    horizon: u64,
+    /// List also the gangs for which nothing changes
+    #[arg(long)]
+    all: bool,
+    // Last, because its heading is that of all options after it.
+    #[command(flatten)]
+    wishes: Wishes,
 }
 
-impl<'a> Asked<'a> {
-    fn read(words: &[&'a str]) -> Result<Self, CommandError> {
-        let mut words = Words::read(words, &["--live", "--all"])?;
-        let is_live = words.has("--live");
-        let snapshot = match (std::mem::take(&mut words.bare).as_slice(), is_live) {
-            ([], true) => None,
-            ([file], false) => Some(*file),
-            _ => {
-                let error =
-                    "whatif needs one snapshot, as `phalanx snapshot` writes it, or --live in its stead";
-                return Err(CommandError::Usage(error.to_owned()));
-            }
+fn horizon_ms(text: &str) -> Result<u64, String> {
+    let horizon = ms(text)?;
+    let is_in_range = (SAME_MS..=HORIZON_MAX_MS).contains(&horizon);
+    is_in_range.then_some(horizon).ok_or_else(|| "expected a duration from 1m to 365d".to_owned())
+}
+
+impl WhatIf {
+    /// Whether the system is asked that runs here.
+    #[must_use]
+    pub const fn is_live(&self) -> bool {
+        self.live
+    }
+
+    pub(super) fn run(&self, format: Format, host: &mut dyn Host) -> Result<(), CommandError> {
+        let (name, bytes) = match &self.snapshot {
+            Some(file) => (file.as_str(), host.read(file, SNAPSHOT_BYTES_MAX)),
+            None => ("the system that runs here", host.snapshot()),
         };
-        let mut wishes = Vec::new();
-        for (name, wish) in Wish::OPTIONS {
-            wishes.extend(words.take_all(name).into_iter().map(wish));
+        let bytes = bytes.map_err(CommandError::Input)?;
+        let mut inputs = vec![Input::of(name, &bytes)];
+        let snapshot = read(name, &bytes)?;
+        if snapshot.engine != VERSION {
+            host.note(&format!(
+                "{name} was taken from version {}, and {VERSION} decides here",
+                snapshot.engine
+            ));
         }
-        let horizon_ms = words.take_ms("--horizon")?.unwrap_or(HORIZON_MS);
-        if !(SAME_MS..=HORIZON_MAX_MS).contains(&horizon_ms) {
-            return Err(CommandError::Usage("--horizon: it is looked ahead from 1m to 365d".to_owned()));
+        let changes = Changes::read(&snapshot, &self.wishes, &mut inputs, host)?;
+        let broken = |failure: crate::Failure| CommandError::Crash(failure.to_string());
+        let then = ahead(&snapshot, changes.facts, self.horizon).map_err(broken)?;
+        let as_is = ahead(&snapshot, Vec::new(), self.horizon).map_err(broken)?;
+        // What it refuses of the snapshot itself is no fault of the changes.
+        if let Some(why) = then.refused.iter().find(|why| !as_is.refused.contains(why)) {
+            let error = format!("the engine does not take this: {why}");
+            return Err(CommandError::Input(error));
         }
-        let is_json = words.take_json()?;
-        let is_all = words.has("--all");
-        words.done()?;
-        Ok(Self { snapshot, wishes, horizon_ms, is_all, is_json })
+        let answer = Answer::of(&snapshot, (as_is, then), changes.told, inputs, self.horizon);
+        let text = match format {
+            Format::Json => answer.document().pretty(),
+            Format::Yaml => answer.document().yaml(),
+            Format::Table => table::table(&answer, self.all, &host.paper()),
+        };
+        host.print(text.as_bytes()).map_err(CommandError::Input)
     }
-}
-
-pub(super) fn whatif(words: &[&str], host: &mut dyn Host) -> Result<(), CommandError> {
-    let asked = Asked::read(words)?;
-    let (name, bytes) = match asked.snapshot {
-        Some(file) => (file, host.read(file, SNAPSHOT_BYTES_MAX)),
-        None => ("the system that runs here", host.snapshot()),
-    };
-    let bytes = bytes.map_err(CommandError::Input)?;
-    let mut inputs = vec![Input::of(name, &bytes)];
-    let snapshot = read(name, &bytes)?;
-    if snapshot.engine != VERSION {
-        host.note(&format!("{name} was taken from version {}, and {VERSION} decides here", snapshot.engine));
-    }
-    let changes = Changes::read(&snapshot, &asked.wishes, &mut inputs, host)?;
-    let broken = |failure: crate::Failure| CommandError::Crash(failure.to_string());
-    let then = ahead(&snapshot, changes.facts, asked.horizon_ms).map_err(broken)?;
-    let as_is = ahead(&snapshot, Vec::new(), asked.horizon_ms).map_err(broken)?;
-    // What it refuses of the snapshot itself is no fault of the changes.
-    if let Some(why) = then.refused.iter().find(|why| !as_is.refused.contains(why)) {
-        let error = format!("the engine does not take this: {why}");
-        return Err(CommandError::Input(error));
-    }
-    let answer = Answer::of(&snapshot, (as_is, then), changes.told, inputs, asked.horizon_ms);
-    let text = if asked.is_json { answer.json() } else { table::table(&answer, asked.is_all, &host.paper()) };
-    host.print(text.as_bytes()).map_err(CommandError::Input)
 }
 
 fn read(name: &str, bytes: &[u8]) -> Result<Snapshot, CommandError> {
@@ -193,8 +174,8 @@ impl Answer {
         }
     }
 
-    fn json(&self) -> String {
-        Document::new("WhatIf", self).pretty()
+    const fn document(&self) -> Document<'_, Self> {
+        Document::new("WhatIf", self)
     }
 }
 

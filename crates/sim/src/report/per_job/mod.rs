@@ -97,14 +97,15 @@ impl PerJob {
     ///
     /// # Errors
     /// When it is none of the formats.
-    pub fn of_file(file: &str) -> Result<(&str, Self), String> {
-        match file.rsplit_once('.').map(|(_, end)| end) {
-            Some("csv") => Ok((file, Self::Csv)),
-            Some("jsonl" | "ndjson") => Ok((file, Self::Jsonl)),
+    pub fn of_file(file: &str) -> Result<(String, Self), String> {
+        let format = match file.rsplit_once('.').map(|(_, end)| end) {
+            Some("csv") => Self::Csv,
+            Some("jsonl" | "ndjson") => Self::Jsonl,
             #[cfg(not(target_arch = "wasm32"))]
-            Some("parquet") => Ok((file, Self::Parquet)),
-            _ => Err(format!("--per-job: {file:?} ends in none of .csv, .jsonl and .parquet")),
-        }
+            Some("parquet") => Self::Parquet,
+            _ => return Err("expected a name that ends in .csv, .jsonl or .parquet".to_owned()),
+        };
+        Ok((file.to_owned(), format))
     }
 
     /// The rows of a report that kept its jobs, by policy and then in the order of submission.
