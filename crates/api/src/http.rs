@@ -207,9 +207,10 @@ impl Work {
 
 /// The one answer to a verb, with its tag. A client that knows the tag has the document, and hears so and nothing more.
 async fn one(work: Work, known: Option<String>) -> Result<Response, Box<Problem>> {
+    let mut first = reply::First::default();
+    let _listener = first.listener();
     // On a thread that may wait: large documents are written there, too.
     let working = tokio::task::spawn_blocking(move || {
-        let mut first = reply::First::default();
         work.carry_out(&mut first)?;
         let document = (work.route.tell)(&work.asked, first.answer.ok_or_else(Problem::unexpected)?)?;
         let tag = (work.route.method == Method::Get).then(|| tag_of(&document.json));

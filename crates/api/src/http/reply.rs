@@ -1,6 +1,8 @@
 //! Answers on their way from the thread that finds them to the task that sends them.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -20,6 +22,24 @@ const BATCH_BYTES: usize = 16 << 10;
 #[derive(Default)]
 pub(crate) struct First {
     pub(crate) answer: Option<Answer>,
+    /// The client went away before it had its answer.
+    is_gone: Arc<AtomicBool>,
+}
+
+impl First {
+    /// For the task that waits for the answer: the client is gone once this is dropped.
+    pub(crate) fn listener(&self) -> Listener {
+        Listener(Arc::clone(&self.is_gone))
+    }
+}
+
+/// The task of a client. It is dropped with the connection.
+pub(crate) struct Listener(Arc<AtomicBool>);
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Reply for First {
@@ -33,7 +53,7 @@ impl Reply for First {
     }
 
     fn is_gone(&self) -> bool {
-        false
+        self.is_gone.load(Ordering::Relaxed)
     }
 }
 
