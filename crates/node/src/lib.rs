@@ -34,3 +34,4 @@ pub use member::{
 };
 pub use processes::Process;
 pub use protocol::{Command, ShimEvent};
+pub use sys::set_up_background;

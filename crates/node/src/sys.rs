@@ -8,7 +8,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 
+use nix::fcntl::{OFlag, open};
 use nix::libc;
+use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::stat::Mode;
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Gid, Pid, Uid};
@@ -148,6 +150,31 @@ impl ChildSetup {
 pub(crate) fn set_up_child(command: &mut Command, setup: ChildSetup) {
     // SAFETY: `apply` makes system calls alone, which are safe between fork and exec; the shim has one thread.
     unsafe { command.pre_exec(move || setup.apply()) };
+}
+
+/// Readies a command whose work can wait: its process gets the CPU time and the memory that others leave, no more than so many
+/// seconds of CPU time, and ends with the thread that starts it.
+pub fn set_up_background(command: &mut Command, cpu_s: u64) {
+    let parent = nix::unistd::getpid();
+    let set_up = move || {
+        // SAFETY: takes integers alone. A machine that refuses runs it with the priority of its parent.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
+        setrlimit(Resource::RLIMIT_CPU, cpu_s, cpu_s)?;
+        setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
+        // If memory runs out, the kernel ends this process first.
+        if let Ok(file) = open(c"/proc/self/oom_score_adj", OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())
+        {
+            let _ = nix::unistd::write(file, b"1000");
+        }
+        nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
+        if nix::unistd::getppid() != parent {
+            return Err(nix::errno::Errno::ESRCH.into());
+        }
+        nix::sys::signal::SigSet::empty().thread_set_mask()?;
+        Ok(())
+    };
+    // SAFETY: system calls alone, without allocation or lock, which are safe between fork and exec.
+    unsafe { command.pre_exec(set_up) };
 }
 
 /// Readies a command of a keeper: a session of its own with the terminal that is its standard input, or else a
