@@ -270,6 +270,7 @@ fn refuses(admin: &Client<'_>) {
         ("GET", "/v1/audit", "audit log of the API server"),
         ("GET", "/v1/bill", "metrics of the scheduler"),
         ("GET", "/v1/tokens", "API server"),
+        ("POST", "/v1/what-if", "phalanx sim whatif --live --to kubernetes"),
     ] {
         let (status, problem) = admin.ask(method, path);
         assert_eq!((status, &problem["code"]), (422, &json!("rejected")), "{method} {path}: {problem}");

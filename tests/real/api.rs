@@ -1,5 +1,7 @@
 //! The HTTP API of a real daemon: what it answers, to whom, and what it keeps from others.
 
+mod what_if;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;

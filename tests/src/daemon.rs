@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use jiff::tz::TimeZone;
 use nix::sys::signal::{SigSet, Signal};
 use phalanx_api::client::{ClientError, ask};
 use phalanx_api::http::CertificateFiles;
@@ -24,6 +25,8 @@ use phalanx_model::QueueName;
 use phalanx_node::terminal::keeper;
 use phalanx_node::{confined, shim};
 use phalanx_shell::log;
+use phalanx_sim::command::{self, Host};
+use phalanx_sim::report::Progress;
 use std::time::Duration;
 
 fn main() -> ExitCode {
@@ -47,12 +50,51 @@ fn main() -> ExitCode {
             logged(serve_node(kubeconfig, node, machine, kubelet.first().copied()))
         }
         [verb, socket] if verb.as_os_str() == "ask" => told(relay(socket)),
+        [verb, words @ ..] if verb.as_os_str() == "sim" => simulate(words),
         _ => {
             eprintln!(
-                "usage: phalanx-test-daemon up STATE [CLUSTER [QUEUES]] | scheduler KUBECONFIG LEASE-SECONDS LEASE-NAMESPACE [BINDING-SECONDS READY-SECONDS VACANT-SECONDS [all | labelled [PROVISIONING-CLASS]]] | node KUBECONFIG NODE MACHINE-FILE [KUBELET-FOLDER] | server KUBECONFIG | ask SOCKET | __shim DIR | __hold | __terminal … | __confine | __post"
+                "usage: phalanx-test-daemon up STATE [CLUSTER [QUEUES]] | scheduler KUBECONFIG LEASE-SECONDS LEASE-NAMESPACE [BINDING-SECONDS READY-SECONDS VACANT-SECONDS [all | labelled [PROVISIONING-CLASS]]] | node KUBECONFIG NODE MACHINE-FILE [KUBELET-FOLDER] | server KUBECONFIG | ask SOCKET | sim … | __shim DIR | __hold | __terminal … | __confine | __post"
             );
             ExitCode::from(2)
         }
+    }
+}
+
+/// The simulator, as the executable runs it for the daemon.
+fn simulate(words: &[&Path]) -> ExitCode {
+    struct Terminal;
+
+    impl Host for Terminal {
+        fn zone(&mut self) -> TimeZone {
+            TimeZone::UTC
+        }
+
+        fn seconds(&mut self) -> f64 {
+            0.0
+        }
+
+        fn note(&mut self, text: &str) {
+            eprintln!("note: {text}");
+        }
+
+        fn progress(&mut self, _: Option<Progress<'_>>) {}
+    }
+
+    // A file `held/simulator` beside the state folder holds each simulator that has a folder: STATE/what-if/NUMBER.
+    let beside =
+        std::env::current_dir().ok().and_then(|dir| Some(dir.ancestors().nth(3)?.join("held/simulator")));
+    while beside.as_ref().is_some_and(|file| file.exists()) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let words: Vec<String> = words.iter().map(|word| word.display().to_string()).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match command::run(&words, &mut Terminal) {
+        Some(Ok(())) => ExitCode::SUCCESS,
+        Some(Err(error)) => {
+            eprintln!("error: {error}");
+            ExitCode::from(64)
+        }
+        None => ExitCode::FAILURE,
     }
 }
 

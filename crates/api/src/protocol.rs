@@ -19,6 +19,7 @@ mod overview;
 mod progress;
 mod terminal;
 mod watch;
+mod what_if;
 
 use std::collections::BTreeMap;
 
@@ -51,6 +52,10 @@ pub use overview::{
 pub use progress::{CheckpointView, ProgressView, StragglerView};
 pub use terminal::{ExecAsk, TerminalView};
 pub use watch::{ChangeKind, ChangeView};
+pub use what_if::{
+    AddedNodes, CourseStart, CourseStop, CourseView, CourseWait, QueueCourseView, WhatIfAsk, WhatIfGang,
+    WhatIfQueue, WhatIfView,
+};
 
 /// Version of every shape below; shown as `apiVersion` in `-o json`.
 pub const VERSION: &str = "phalanx/v1";
@@ -283,6 +288,9 @@ pub enum Verb {
     },
     /// All that rebuilds the scheduler as it is now, elsewhere.
     Snapshot,
+    /// What would change: the simulator continues from a snapshot of now, as it is and with these changes. Nothing is changed.
+    /// For operators.
+    WhatIf(WhatIfAsk),
     /// Ends the daemon; jobs go on and are adopted by the next one.
     Stop,
 }
@@ -348,6 +356,7 @@ pub enum Answer {
     /// By when they begin.
     Calendar(Vec<WindowView>),
     Snapshot(Box<Snapshot>),
+    WhatIf(Box<WhatIfView>),
     Terminal(TerminalView),
     Done {
         detail: String,
@@ -424,6 +433,7 @@ impl Verb {
                 | Self::Health { .. }
                 | Self::Calendar
                 | Self::Snapshot
+                | Self::WhatIf(_)
         )
     }
 }

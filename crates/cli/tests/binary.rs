@@ -112,6 +112,7 @@ fn world(verb: &Verb) -> Vec<Answer> {
         | Verb::Watch { .. }
         | Verb::SubmitFile { .. }
         | Verb::Follow { .. }
+        | Verb::WhatIf(_)
         | Verb::Wait { .. } => Vec::new(),
     }
 }

@@ -79,7 +79,8 @@ impl Act {
             | Verb::Advise(_)
             | Verb::Health { .. }
             | Verb::Calendar
-            | Verb::Snapshot => None,
+            | Verb::Snapshot
+            | Verb::WhatIf(_) => None,
             Verb::NewToken(ask) => other("token create", &format!("token {}", ask.name), life(ask)),
             Verb::RevokeToken { name, uid } => {
                 let whose = uid.map_or_else(plain, |uid| format!("of user {uid}"));

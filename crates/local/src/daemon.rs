@@ -50,6 +50,7 @@ use crate::queues;
 use crate::record::Recorder;
 use crate::server;
 use crate::sessions;
+use crate::simulator::Simulator;
 use crate::single_flight::SingleFlight;
 use crate::spot::Meter;
 use crate::threads;
@@ -106,6 +107,7 @@ pub(crate) struct Daemon {
     pub(crate) notifier: Notifier,
     pub(crate) feed: Feed,
     pub(crate) api: Api,
+    pub(crate) simulator: Simulator,
     pub(crate) is_root: bool,
     next_job: AtomicU64,
 }
@@ -188,8 +190,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     let given = options.queues.as_deref().map(queues::read).transpose()?;
     let limits = Limits::settle(paths, &options.limits)?;
     let config = Config::default();
-    let mut recovered = recover(&paths.journal(), config)?;
-    recovered.messages.iter().for_each(|note| warn!(note, "the journal is read"));
+    let mut recovered = read_journal(paths, config)?;
     let known_nodes = keep_known(options, &mut cluster, &recovered);
 
     let clock = begin_clock(paths, &recovered);
@@ -274,6 +275,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         notifier,
         feed,
         api,
+        simulator: Simulator::of(options),
         is_root: nix::unistd::geteuid().is_root(),
     });
     preflight.serve(Arc::downgrade(&daemon));
@@ -282,6 +284,12 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
     open(&daemon, options, metrics)?;
     close(&daemon, pumping);
     Ok(())
+}
+
+fn read_journal(paths: &Paths, config: Config) -> Result<Recovered, UpError> {
+    let recovered = recover(&paths.journal(), config)?;
+    recovered.messages.iter().for_each(|note| warn!(note, "the journal is read"));
+    Ok(recovered)
 }
 
 fn accounting(cluster: &mut Cluster, recorder: &Recorder) -> Result<Accounting, HistoryError> {

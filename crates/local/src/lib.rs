@@ -42,6 +42,7 @@ mod record;
 mod server;
 mod sessions;
 mod share;
+mod simulator;
 mod single_flight;
 mod spot;
 mod terminal;

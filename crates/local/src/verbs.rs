@@ -17,6 +17,7 @@ mod terminal;
 mod turn;
 mod wait;
 mod watch;
+mod what_if;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -159,12 +160,8 @@ fn carry_out(daemon: &Arc<Daemon>, peer: &Peer, verb: Verb, reply: &mut dyn Repl
         Verb::AddWindow(asked) => calendar::add(daemon, peer, asked)?,
         Verb::RemoveWindow { nodes, begins_at } => calendar::remove(daemon, peer, &nodes, begins_at)?,
         Verb::NoticeSpot { node, in_ms } => calendar::notice(daemon, peer, &node, in_ms)?,
-        Verb::Snapshot => {
-            let snapshot = daemon.engine.look(Engine::snapshot)?;
-            // What was decided last stands since then, and it goes on from now.
-            let taken_at = daemon.clock.now().max(snapshot.taken_at);
-            Answer::Snapshot(Box::new(Snapshot { taken_at, ..snapshot }))
-        }
+        Verb::Snapshot => Answer::Snapshot(Box::new(snapshot(daemon)?)),
+        Verb::WhatIf(ask) => what_if::what_if(daemon, peer, &ask, reply)?,
         Verb::Stop => {
             operator(peer)?;
             let is_left = |e: &Engine| e.jobs().any(|(job, _)| e.ending(job.id).is_none());
@@ -181,6 +178,14 @@ fn carry_out(daemon: &Arc<Daemon>, peer: &Peer, verb: Verb, reply: &mut dyn Repl
     };
     reply.send(&one)?;
     Ok(())
+}
+
+/// The scheduler as it is now.
+fn snapshot(daemon: &Daemon) -> Result<Snapshot, Failure> {
+    let snapshot = daemon.engine.look(Engine::snapshot)?;
+    // What was decided last stands since then, and it goes on from now.
+    let taken_at = daemon.clock.now().max(snapshot.taken_at);
+    Ok(Snapshot { taken_at, ..snapshot })
 }
 
 pub(crate) fn operator(peer: &Peer) -> Result<(), Failure> {

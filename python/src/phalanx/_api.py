@@ -46,6 +46,8 @@ from ._schemas import (
     TopologyView,
     UserView,
     Version,
+    WhatIfAsk,
+    WhatIfView,
     WhyView,
     WindowAsk,
     WindowViewList,
@@ -305,3 +307,9 @@ class Api:
         be read again. The header Last-Event-ID goes on after a change.
         """
         return self._transport.stream("GET", "/v1/stream", headers={"last-event-id": last_event_id})
+
+    def what_if(self, body: Optional[WhatIfAsk] = None) -> WhatIfView:
+        """Says what would change: the simulator continues from a snapshot of now twice, as it is and with
+        these changes. All of the answer is predicted, and nothing is changed. For operators.
+        """
+        return cast("WhatIfView", self._transport.call("POST", "/v1/what-if", body=body))

@@ -52,6 +52,13 @@ Vitals = Dict[str, Any]
 WindowKind = Literal["maintenance", "block", "drain", "spot_notice"]
 
 
+class AddedNodes(TypedDict):
+    """Nodes like most of those in a domain."""
+
+    count: int
+    domain: str
+
+
 class _AdviceViewAlways(TypedDict):
     jobs: List[JobAdvice]
     since: Timestamp
@@ -240,6 +247,54 @@ class _ClosedByMaybe(TypedDict, total=False):
 
 class ClosedBy(_ClosedByAlways, _ClosedByMaybe):
     """Who closed a node for new work or added a window of the calendar, when, and why."""
+
+
+class CourseStart(TypedDict):
+    """A start of a gang."""
+
+    at: Timestamp
+    nodes: List[NodeName]
+
+
+class _CourseStopAlways(TypedDict):
+    at: Timestamp
+    why: str
+
+
+class _CourseStopMaybe(TypedDict, total=False):
+    eviction: Union[Preemption, None]
+
+
+class CourseStop(_CourseStopAlways, _CourseStopMaybe):
+    """A stop of a gang that is no end of its own."""
+
+
+class _CourseViewAlways(TypedDict):
+    basis: str
+    devices: int
+    held_device_ms: int
+    is_running: bool
+    job: str
+    queue: QueueName
+    starts: List[CourseStart]
+    stops: List[CourseStop]
+
+
+class _CourseViewMaybe(TypedDict, total=False):
+    ending: Union[str, None]
+    ends_at: Union[Timestamp, None]
+    waits: Union[CourseWait, None]
+
+
+class CourseView(_CourseViewAlways, _CourseViewMaybe):
+    """What a gang does from the snapshot to the horizon."""
+
+
+class CourseWait(TypedDict):
+    """Why a gang is pending."""
+
+    reason: str
+    sentence: str
 
 
 class _DefragViewAlways(TypedDict):
@@ -1087,6 +1142,26 @@ class ProgressView(TypedDict, total=False):
     unread: Union[str, None]
 
 
+class _QueueCourseViewAlways(TypedDict):
+    capacity: int
+    depth: int
+    guaranteed: int
+    held_device_ms: int
+    name: QueueName
+    used: int
+    weight_milli: int
+
+
+class _QueueCourseViewMaybe(TypedDict, total=False):
+    due: Union[int, None]
+
+
+class QueueCourseView(_QueueCourseViewAlways, _QueueCourseViewMaybe):
+    """A queue after the first scheduling cycle, and what it holds until the horizon. Amounts are
+    thousandths of a device.
+    """
+
+
 class QueueDetailView(TypedDict):
     """No description."""
 
@@ -1412,6 +1487,54 @@ class _WaitingViewMaybe(TypedDict, total=False):
 
 class WaitingView(_WaitingViewAlways, _WaitingViewMaybe):
     """A gang that waits."""
+
+
+class WhatIfAsk(TypedDict, total=False):
+    """The changes, all at once. Without any, the answer is what to expect as it is."""
+
+    add_nodes: List[AddedNodes]
+    drain: List[str]
+    horizon: Union[str, None]
+    job: Union[str, None]
+    queues: Union[str, None]
+    set: Union[List[str], Dict[str, Union[str, float, bool]]]
+
+
+class _WhatIfGangAlways(TypedDict):
+    change: str
+    gang: GangId
+
+
+class _WhatIfGangMaybe(TypedDict, total=False):
+    as_is: Union[CourseView, None]
+    then: Union[CourseView, None]
+
+
+class WhatIfGang(_WhatIfGangAlways, _WhatIfGangMaybe):
+    """A gang without and with the changes."""
+
+
+class WhatIfQueue(TypedDict, total=False):
+    """A queue without and with the changes."""
+
+    as_is: Union[QueueCourseView, None]
+    then: Union[QueueCourseView, None]
+
+
+_WhatIfViewAlways = TypedDict("_WhatIfViewAlways", {
+    "assumptions": 'List[str]',
+    "changes": 'List[str]',
+    "from": 'Timestamp',
+    "gangs": 'List[WhatIfGang]',
+    "horizon_ms": 'int',
+    "is_predicted": 'bool',
+    "queues": 'List[WhatIfQueue]',
+    "version": 'str',
+})
+
+
+class WhatIfView(_WhatIfViewAlways):
+    """Both courses side by side. All of it is predicted."""
 
 
 class _WhyViewAlways(TypedDict):

@@ -82,6 +82,7 @@ impl Call {
             Verb::Map => Self::to("getMap", one!(Map)),
             Verb::Topology => Self::to("getTopology", one!(Topology)),
             Verb::Snapshot => Self::to("getSnapshot", one!(Snapshot)),
+            Verb::WhatIf(ask) => Self::to("whatIf", one!(WhatIf)).carrying(&ask)?,
             Verb::Stop => Self::to("stopDaemon", DONE),
             Verb::Watch { after } => Self::watch(after),
 

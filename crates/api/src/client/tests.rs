@@ -6,8 +6,8 @@ use phalanx_model::{Job, JobId, JobUpdate, NodeName, Owner, QueueName, Settings,
 use super::*;
 use crate::http::{Backend, NoPeer, serve_socket};
 use crate::protocol::{
-    AdviseAsk, AuditFilter, BillAsk, BillBy, BoostAsk, ExecAsk, HealthReport, JobRef, LogAsk, News,
-    NodeState, TokenAsk, WindowAsk,
+    AddedNodes, AdviseAsk, AuditFilter, BillAsk, BillBy, BoostAsk, ExecAsk, HealthReport, JobRef, LogAsk,
+    News, NodeState, TokenAsk, WhatIfAsk, WindowAsk,
 };
 use crate::{Peer, Reply};
 
@@ -208,6 +208,14 @@ fn verbs_of_the_cluster() -> Vec<Verb> {
         Verb::RemoveWindow { nodes: window.nodes, begins_at: Some(Timestamp(3)) },
         Verb::NoticeSpot { node: node(), in_ms: Some(4) },
         Verb::Snapshot,
+        Verb::WhatIf(WhatIfAsk {
+            set: vec!["queues.speech.weight=2".to_owned()],
+            queues: text(),
+            drain: vec!["n1".to_owned()],
+            add_nodes: vec![AddedNodes { count: 2, domain: "leaf-1".to_owned() }],
+            job: text(),
+            horizon: Some("1h".to_owned()),
+        }),
         Verb::Stop,
     ]
 }

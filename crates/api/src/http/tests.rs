@@ -204,11 +204,12 @@ async fn a_token_that_reads_changes_nothing() {
         };
         let kind = if body.starts_with('{') { JSON } else { ("content-type", "application/yaml") };
         let answered = ask_with(&world, &method, &path, &[wall, kind], body.to_owned()).await;
-        let may = ["/v1/jobs/dry-run", "/v1/submissions/dry-run", "/v1/waits"].contains(&route.path);
+        let may =
+            ["/v1/jobs/dry-run", "/v1/submissions/dry-run", "/v1/waits", "/v1/what-if"].contains(&route.path);
         assert_eq!(answered.status == StatusCode::FORBIDDEN, !may, "{method} {path}: {}", answered.text);
     }
     let asked = world.0.lock().unwrap().clone();
-    let reads = ["dry_run\":true", "dry_run", "wait"];
+    let reads = ["dry_run\":true", "dry_run", "wait", "what_if"];
     let are_reads = asked.iter().zip(reads).all(|(asked, read)| asked.contains(read));
     assert!(asked.len() == reads.len() && are_reads, "{asked:?}");
     let read = ask_with(&world, "GET", "/v1/jobs", &[wall], Content::empty()).await;

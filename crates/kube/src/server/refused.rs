@@ -71,6 +71,10 @@ pub(super) fn refused(verb: &Verb) -> Option<ErrorView> {
         Verb::Snapshot => {
             ("this server gives no snapshots", "`phalanx snapshot --to kubernetes` writes one".to_owned())
         }
+        Verb::WhatIf(_) => (
+            "this server runs no simulator",
+            "`phalanx sim whatif --live --to kubernetes` answers this, with the rights of your kubeconfig".to_owned(),
+        ),
         Verb::Stop => (READS_ONLY, "scale its Deployment with `kubectl`".to_owned()),
     };
     Some(ErrorView::new(ErrorCode::Rejected, message, hint))

@@ -10,7 +10,8 @@ use super::{Body, File, Gives, Method, Query, Route, act, number, object, read, 
 use crate::http::document::{Document, Done, List};
 use crate::http::problem::Problem;
 use crate::protocol::{
-    Answer, DefragView, HealthReport, JobRef, NewTokenView, TokenAsk, TokenView, Verb, WindowAsk,
+    Answer, DefragView, HealthReport, JobRef, NewTokenView, TokenAsk, TokenView, Verb, WhatIfAsk, WhatIfView,
+    WindowAsk,
 };
 
 pub(crate) const ROUTES: &[Route] = &[
@@ -148,6 +149,19 @@ pub(crate) const ROUTES: &[Route] = &[
         |_| Ok(Verb::Snapshot),
         document!(Snapshot),
     ),
+    Route {
+        method: Method::Post,
+        body: Body::Json(shape::<WhatIfAsk>),
+        ..read(
+            "/v1/what-if",
+            "whatIf",
+            "Says what would change: the simulator continues from a snapshot of now twice, as it is and with these changes. All \
+             of the answer is predicted, and nothing is changed. For operators.",
+            Gives::Json(shape::<WhatIfView>),
+            |asked| Ok(Verb::WhatIf(asked.body()?)),
+            document!(WhatIf),
+        )
+    },
     act(
         "/v1/stop",
         "stopDaemon",
