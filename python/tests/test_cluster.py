@@ -86,6 +86,24 @@ class Views(ClusterCase):
         with self.assertRaisesRegex(ValueError, "time zone"):
             self.cluster.bill(since=datetime(2020, 1, 1))
 
+    def test_what_if(self) -> None:
+        job = self.running(gpus=8, nodes=["a1"], name="moves")
+        answer = self.cluster.what_if(
+            drain=["a1"],
+            set={"half_life": "3d"},
+            add_nodes={"leaf-1": 2},
+            job={"name": "fresh", "resources": {"gpus": 8}, "run": "true", "time_limit": "1h"},
+            horizon="2h",
+        )
+        changed = {row["gang"]["job"]: row["change"] for row in answer["gangs"]}
+        self.assertIn("moved", changed[job.id])
+        self.assertIn("fresh", [row["then"]["job"] for row in answer["gangs"] if row["change"] == "new"])
+        self.assertEqual(len(answer["changes"]), 4)
+        self.assertEqual(self.cluster.node("a1").state, "open")
+        with self.assertRaises(phalanx.PhalanxError) as caught:
+            self.cluster.what_if(drain=["nowhere"])
+        self.assertEqual(caught.exception.errors[0].field, "drain[0]")
+
     def test_every_read_answers(self) -> None:
         api = self.cluster.api
         self.assertEqual(api.get_topology()["levels"]["above"], ["cluster", "block", "leaf"])

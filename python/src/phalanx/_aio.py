@@ -14,7 +14,7 @@ from ._job import Job, LogEntry, LogStream, Why
 from ._node import Node
 from ._patience import Patience
 from ._reports import Bill, DryRun, Health
-from ._schemas import EventView, HistoryView, JobView, OverviewView, QueueView, UserView
+from ._schemas import EventView, HistoryView, JobView, OverviewView, QueueView, UserView, WhatIfView
 from ._watch import Change, ChangeStream
 
 if TYPE_CHECKING:
@@ -235,6 +235,9 @@ class AsyncCluster:
 
     async def bill(self, by: Any = ("queue",), **options: Any) -> Bill:
         return await self._threads.run(self.sync.bill, by, **options)
+
+    async def what_if(self, **changes: Any) -> WhatIfView:
+        return await self._threads.run(self.sync.what_if, **changes)
 
     async def map(self) -> "networkx.DiGraph":
         return await self._threads.run(self.sync.map)

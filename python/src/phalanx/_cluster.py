@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 import ssl
 import uuid
 import weakref
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Union, cast
 
 from . import _frames
 from ._api import Api
@@ -20,7 +21,19 @@ from ._file import Command, Duration, File, Gpus, job_file
 from ._job import JOB_COLUMNS, Job, job_row
 from ._node import Node, NodeList
 from ._reports import Bill, DryRun, Health
-from ._schemas import AuditView, HistoryView, JobFile, JobView, NodeView, OverviewView, QueueView, UserView, Version
+from ._schemas import (
+    AuditView,
+    HistoryView,
+    JobFile,
+    JobView,
+    NodeView,
+    OverviewView,
+    QueueView,
+    UserView,
+    Version,
+    WhatIfAsk,
+    WhatIfView,
+)
 from ._transport import Transport
 from ._watch import ChangeStream
 
@@ -152,6 +165,27 @@ class Cluster:
         """The expected start and placement of a job. Takes the arguments of `submit`, and submits nothing."""
         fields.pop("key", None)
         return DryRun(self.api.dry_run_job(job_file(command, file=file, **fields)))
+
+    def what_if(
+        self,
+        *,
+        set: Optional[Mapping[str, Any]] = None,
+        drain: Sequence[str] = (),
+        add_nodes: Optional[Mapping[str, int]] = None,
+        job: Union[Mapping[str, Any], str, None] = None,
+        queues: Union[Mapping[str, Any], str, None] = None,
+        horizon: Optional[str] = None,
+    ) -> WhatIfView:
+        """What would change, predicted by the simulator from a snapshot of now; nothing is changed. For operators.
+
+        `set` has values of the queue file by path, such as `{"queues.research.weight": 2}`, and `add_nodes` numbers of
+        nodes by domain. `job` and `queues` are the text or the fields of a job file and of a queue file.
+        """
+        body: Dict[str, Any] = {"set": dict(set or {}), "drain": list(drain), "horizon": horizon}
+        body["add_nodes"] = [{"count": count, "domain": domain} for domain, count in (add_nodes or {}).items()]
+        for name, file in (("job", job), ("queues", queues)):
+            body[name] = file if file is None or isinstance(file, str) else json.dumps(file)
+        return self.api.what_if(cast("WhatIfAsk", body))
 
     def jobs(
         self,
