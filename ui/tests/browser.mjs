@@ -241,6 +241,63 @@ await checks.run('keys: g and a letter, the jump box, the help, and back', async
   await page.waitForSelector('h1:has-text("Nodes")');
 });
 
+await checks.run('what if: a node is drained through the form, and the address is the question', async () => {
+  await open(page, '/what-if');
+  await page.waitForSelector('text=Nothing is simulated yet');
+  await page.fill('[data-drain]', node);
+  await page.keyboard.press('Enter');
+  await page.waitForSelector(`ul[aria-label="Nodes to drain"] >> text=${node}`);
+  await page.click('[data-run]');
+  await page.waitForSelector('[data-sentence]', { timeout: PATIENCE });
+  assert(/moved/.test(await page.textContent('[data-sentence]')), await page.textContent('[data-sentence]'));
+  const row = page.locator(`tr[data-gang="${job}"]`);
+  assert((await row.textContent()).includes('keeps running'), await row.textContent());
+  assert((await row.locator('.difference').textContent()).includes('moved'), await row.textContent());
+  assert(page.url().endsWith(`/what-if?drain=${encodeURIComponent(node)}`), page.url());
+  assert((await api.get(`/nodes/${encodeURIComponent(node)}`)).node.admin === 'open', 'the node was drained');
+  await page.click(`button[aria-label="Remove ${node}"]`);
+  await page.waitForSelector('text=The changes were edited after this answer');
+});
+
+await checks.run('what if: links of other pages ask at once', async () => {
+  await open(page, `/nodes/${encodeURIComponent(node)}`);
+  await page.click('a:has-text("What if it is drained?")');
+  await page.waitForSelector('[data-sentence]', { timeout: PATIENCE });
+  await open(page, '/submit');
+  await page.fill('#f-run', 'sleep 300');
+  await page.fill('#f-name', `ui-if-${stamp}`);
+  await page.click('[data-what-if]');
+  await page.waitForSelector(`tr[data-gang] >> text=ui-if-${stamp}`, { timeout: PATIENCE });
+  assert((await page.inputValue('[data-job]')).includes(`ui-if-${stamp}`), 'the job file');
+  await page.click('nav a[href="/what-if"]');
+  await page.waitForSelector('text=Nothing is simulated yet');
+});
+
+await checks.run('what if: a queue and nodes by the keyboard, and what is wrong beside its field', async () => {
+  await open(page, '/what-if');
+  if (queue) {
+    await page.selectOption('[data-queue]', queue);
+    await page.fill('[data-value]', '3');
+    await page.press('[data-value]', 'Enter');
+    await page.waitForSelector(`ul[aria-label="Values of queues"] >> text=${queue}: weight 3`);
+    await page.click('[data-run]');
+    // A queue that no queue file has takes no weight, and the error says so.
+    await page.waitForSelector('[data-sentence], #wrong-set', { timeout: PATIENCE });
+    await page.click(`button[aria-label="Remove ${queue}: weight 3"]`);
+  }
+  await page.fill('[data-drain]', 'nowhere');
+  // What was typed and not added counts too.
+  await page.click('[data-run]');
+  await page.waitForSelector('#wrong-drain:has-text("there is no node")', { timeout: PATIENCE });
+  await page.fill('[data-job]', 'gpu: 8');
+  await page.click('button[aria-label="Remove nowhere"]');
+  await page.click('[data-run]');
+  await page.waitForSelector('#wrong-job', { timeout: PATIENCE });
+  await page.click('text=Clear');
+  await page.click('[data-run]');
+  await page.waitForSelector('h2:has-text("What to expect")', { timeout: PATIENCE });
+});
+
 await checks.run('submit: a dry run beside the form, an error at the form, and the page of the new job', async () => {
   await open(page, '/submit');
   await page.fill('#f-run', 'sleep 300');
@@ -302,6 +359,7 @@ if (process.env.VIEWER_TOKEN) {
   });
 }
 
+const whatIfJob = JSON.stringify({ name: 'ui-if', resources: { gpus: 8 }, run: 'true', time_limit: '2h', ...(queue ? { queue } : {}) });
 const PAGES = {
   overview: '/',
   map: '/map',
@@ -316,6 +374,9 @@ const PAGES = {
   bill: '/bill?by=queue,user,job',
   audit: '/audit',
   submit: '/submit',
+  'what-if-empty': '/what-if',
+  'what-if': `/what-if?${new URLSearchParams({ drain: node, job: whatIfJob })}`,
+  'what-if-wrong': '/what-if?drain=nowhere',
 };
 
 async function seriousViolations(page) {

@@ -11,7 +11,11 @@ import { isSameShape, layOut, NODE_HEAD, NODE_PAD } from '../src/lib/map/layout'
 import { sumUp } from '../src/lib/map/sums';
 import { phases } from '../src/lib/phases';
 import { jobPath, nodePath, parseRoute, queuePath } from '../src/lib/routes';
-import type { JobView, MapDoc } from '../src/lib/types';
+import type { JobView, MapDoc, NodeView } from '../src/lib/types';
+import {
+  changeMarks, courseWords, domainsOf, fromQuery, NO_CHANGES, sentence, settingWords, toBody, toQuery, whatIfPath,
+  type Course, type GangRow, type WhatIf,
+} from '../src/lib/whatif';
 
 test('lengths of time have two units', () => {
   assert.equal(format.duration(0), '0s');
@@ -152,4 +156,65 @@ test('addresses lead back to the names they are made of', () => {
   assert.equal(parseRoute('/jobs/', '').page, 'jobs');
   assert.equal(parseRoute('/else/x', '').page, 'missing');
   assert.equal(parseRoute('/jobs/%E0%A4%A', '').name, '%E0%A4%A');
+});
+
+const course = (more: Partial<Course>): Course => ({
+  job: 'a', queue: 'q', devices: 8, basis: 'limit', is_running: false, starts: [], stops: [], held_device_ms: 0, ...more,
+});
+const HOUR = 3_600_000;
+const start = (at: number) => ({ at, nodes: ['n1'] });
+
+test('the changes of a what-if go through the address without a loss', () => {
+  const changes = {
+    drain: ['n1', 'a&b'],
+    set: ['queues.research.weight=2'],
+    add: [{ count: 16, domain: 'b-1/leaf:9' }],
+    job: 'run: |\n  echo "a+b"',
+    horizon: '7d',
+  };
+  assert.deepEqual(fromQuery(new URLSearchParams(toQuery(changes))), changes);
+  assert.equal(whatIfPath({}), '/what-if');
+  assert.equal(whatIfPath({ drain: ['n1'] }), '/what-if?drain=n1');
+  assert.equal(whatIfPath({ job: 'x'.repeat(5000) }), '/what-if');
+  assert.deepEqual(fromQuery(new URLSearchParams('add=nine:leaf&add=3&set=weight&drain=')), { ...NO_CHANGES });
+  assert.deepEqual(toBody(NO_CHANGES), {});
+  assert.deepEqual(toBody({ ...changes, job: ' ', horizon: '' }), {
+    drain: changes.drain, set: changes.set, add_nodes: changes.add,
+  });
+  assert.equal(settingWords('queues.research.guaranteed.gpus=8'), 'research: guarantee 8 GPUs');
+  assert.equal(settingWords('half_life=3d'), 'half_life: 3d');
+  assert.equal(parseRoute('/what-if', '').page, 'what-if');
+});
+
+test('the answer of a what-if in words', () => {
+  const view = (gangs: GangRow[]): WhatIf => ({
+    version: '1', from: 0, horizon_ms: 24 * HOUR, changes: ['n1 is drained'], assumptions: [], queues: [], gangs,
+  });
+  const row = (job: number, change: string, as_is?: Course, then?: Course): GangRow => ({
+    gang: { job, index: 0 }, change, ...(as_is && { as_is }), ...(then && { then }),
+  });
+  const mixed = view([
+    row(1, 'moved', course({ is_running: true }), course({ is_running: true, stops: [{ at: 0, why: 'drained' }], starts: [start(60_000)] })),
+    row(2, 'starts 1h sooner', course({ starts: [start(2 * HOUR)] }), course({ starts: [start(HOUR)] })),
+    row(3, 'starts 2h later', course({ starts: [start(HOUR)] }), course({ starts: [start(3 * HOUR)] })),
+    row(4, 'does not start within 24h', course({ starts: [start(HOUR)] }), course({})),
+    row(5, 'new', undefined, course({ starts: [start(0)] })),
+    row(6, '', course({}), course({})),
+  ]);
+  assert.equal(
+    sentence(mixed),
+    'a starts now, 1 gang is preempted or moved, 1 gang starts sooner (by 1h 00m), 1 gang starts later (by 2h 00m) and ' +
+      '1 gang never starts within 24 hours.',
+  );
+  assert.deepEqual(courseWords(mixed.gangs[0]?.then, mixed), ['moved now', 'starts again in\u00a01m\u00a000s']);
+  assert.deepEqual(courseWords(mixed.gangs[3]?.then, mixed), ['never starts within 24 hours']);
+  assert.deepEqual(courseWords(course({ starts: [start(0)], ends_at: HOUR, ending: 'time_limit' }), mixed), ['starts now', 'ends in\u00a01h\u00a000m']);
+  assert.equal(sentence(view([row(6, '', course({}), course({}))])), 'Nothing changes within 24 hours for the one gang.');
+  assert.equal(sentence(view([])), 'No gang is pending or running.');
+  const expected = { ...view([row(1, '', course({ is_running: true }), course({})), row(2, '', course({ starts: [start(HOUR)] }), course({}))]), changes: [] };
+  assert.equal(sentence(expected), 'The pending gang starts in\u00a01h\u00a000m.');
+  const marks = changeMarks('evicted, starts 2h later');
+  assert.deepEqual(marks, [{ text: 'preempted', tone: 'bad' }, { text: 'starts 2h later', tone: 'warm' }]);
+  const node = (path: string[]) => ({ path }) as NodeView;
+  assert.deepEqual(domainsOf([node(['a', 'leaf-1']), node(['b', 'leaf-1']), node(['b', 'leaf-2'])]), ['a/leaf-1', 'b/leaf-1', 'leaf-2']);
 });

@@ -14,6 +14,7 @@ export const PAGES: PageKey[] = [
   { key: 'j', label: 'Jobs', path: '/jobs', icon: 'jobs' },
   { key: 'n', label: 'Nodes', path: '/nodes', icon: 'nodes' },
   { key: 'q', label: 'Queues', path: '/queues', icon: 'queues' },
+  { key: 'w', label: 'What if', path: '/what-if', icon: 'whatif' },
   { key: 'h', label: 'Health', path: '/health', icon: 'health' },
   { key: 'b', label: 'Bill', path: '/bill', icon: 'bill' },
   { key: 'a', label: 'Audit', path: '/audit', icon: 'audit' },

@@ -30,6 +30,12 @@ class Router {
     this.sync();
   }
 
+  /** Another address for the same page: no step to go back over. */
+  replace(to: string): void {
+    history.replaceState(history.state, '', to);
+    this.sync();
+  }
+
   back(): void {
     if ((history.state as { inside?: boolean } | null)?.inside) history.back();
     else this.go(parentOf(this.route));

@@ -13,6 +13,7 @@ export type PageName =
   | 'bill'
   | 'audit'
   | 'submit'
+  | 'what-if'
   | 'missing';
 
 export interface Route {
@@ -32,6 +33,7 @@ const LISTS: Record<string, PageName> = {
   bill: 'bill',
   audit: 'audit',
   submit: 'submit',
+  'what-if': 'what-if',
 };
 const DETAILS: Record<string, PageName> = { jobs: 'job', nodes: 'node', queues: 'queue' };
 

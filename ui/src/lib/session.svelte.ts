@@ -45,6 +45,11 @@ class Session {
     return this.who?.role === 'operator' || this.who?.role === 'admin';
   }
 
+  /** Whether the user may ask what would happen; of a viewer, the server knows whose token it is. */
+  get canForecast(): boolean {
+    return this.who !== null && this.who.role !== 'user';
+  }
+
   canChange(job: JobView): boolean {
     return this.canOperate || (this.canSubmit && this.who?.uid === job.uid);
   }
