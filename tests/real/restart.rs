@@ -313,6 +313,35 @@ fn what_ranks_hold_of_which_nothing_is_known_is_held_until_they_end() {
     bench.await_nobody();
 }
 
+/// With another cluster file, gangs go on where no node of it is: that is said, as long as they run.
+#[test]
+fn gangs_on_nodes_that_the_cluster_file_lacks_are_told() {
+    let mut bench = Bench::up_with(NODE_OF_8);
+    let mut one = shell(1, "exec sleep 1000");
+    gang(&mut one).needs.devices = 1;
+    let job = bench.submit(one);
+    bench.await_state(job, "running");
+    assert_eq!(bench.warnings(), Vec::<String>::new());
+    let restart_with = |bench: &mut Bench, cluster: &str| {
+        bench.kill();
+        fs::write(bench.path("cluster.yaml"), cluster).unwrap();
+        bench.up();
+    };
+    let renamed = NODE_OF_8.replace("n1", "renamed");
+    let without_devices = "nodes:\n- {name: n1, cpus: 4}\n".to_owned();
+    let said = format!("job {job} (test) on n1. They go on");
+    for changed in [renamed, without_devices] {
+        restart_with(&mut bench, &changed);
+        assert!(bench.warnings().iter().any(|warning| warning.contains(&said)), "{:?}", bench.warnings());
+    }
+    restart_with(&mut bench, NODE_OF_8);
+    assert_eq!(bench.warnings(), Vec::<String>::new());
+    restart_with(&mut bench, &NODE_OF_8.replace("n1", "renamed"));
+    bench.cancel(job);
+    until("no warning", || bench.warnings().is_empty());
+    bench.await_nobody();
+}
+
 #[test]
 fn a_second_daemon_of_one_state_folder_is_refused() {
     let bench = Bench::up_with(NODE_OF_8);

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::Parser;
 use jiff::tz::TimeZone;
 use nix::sys::signal::{SigSet, Signal};
 use phalanx_api::client::{ClientError, ask};
@@ -25,7 +26,7 @@ use phalanx_model::QueueName;
 use phalanx_node::terminal::keeper;
 use phalanx_node::{confined, shim};
 use phalanx_shell::log;
-use phalanx_sim::command::{self, Host};
+use phalanx_sim::command::{Command, Host};
 use phalanx_sim::report::Progress;
 use std::time::Duration;
 
@@ -60,11 +61,21 @@ fn main() -> ExitCode {
     }
 }
 
+#[derive(Parser)]
+struct Simulate {
+    #[command(subcommand)]
+    command: Command,
+}
+
 /// The simulator, as the executable runs it for the daemon.
 fn simulate(words: &[&Path]) -> ExitCode {
     struct Terminal;
 
     impl Host for Terminal {
+        fn words(&mut self) -> Vec<String> {
+            std::env::args().skip(1).collect()
+        }
+
         fn zone(&mut self) -> TimeZone {
             TimeZone::UTC
         }
@@ -86,15 +97,18 @@ fn simulate(words: &[&Path]) -> ExitCode {
     while beside.as_ref().is_some_and(|file| file.exists()) {
         std::thread::sleep(Duration::from_millis(20));
     }
-    let words: Vec<String> = words.iter().map(|word| word.display().to_string()).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    match command::run(&words, &mut Terminal) {
-        Some(Ok(())) => ExitCode::SUCCESS,
-        Some(Err(error)) => {
-            eprintln!("error: {error}");
+    match Simulate::try_parse_from([Path::new("sim")].iter().chain(words)) {
+        Ok(Simulate { command }) => match command.run(&mut Terminal) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("error: {error}");
+                ExitCode::from(64)
+            }
+        },
+        Err(error) => {
+            eprint!("{}", error.render());
             ExitCode::from(64)
         }
-        None => ExitCode::FAILURE,
     }
 }
 

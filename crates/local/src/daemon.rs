@@ -43,6 +43,7 @@ use crate::limits::{Limits, PendingBytes};
 use crate::losses;
 use crate::metrics::Metrics;
 use crate::notify::{Notice, Notifier};
+use crate::off_cluster::OffCluster;
 use crate::orphans::{self, UnknownUse};
 use crate::preflight::Preflight;
 use crate::progress::Progress;
@@ -60,12 +61,12 @@ use crate::used::Used;
 use crate::verbs::tell::MetricNames;
 use crate::world::LocalWorld;
 use known::{
-    admins, compose, launched, newest_folder, nodes, observe_members, pending_bytes, records, recovered_ids,
+    admins, compose, launched, newest_folder, nodes, observe_members, pending_bytes, recovered_ids,
     unfinished,
 };
 use phalanx_views::{self as views, Books, Map, Reasons};
 
-pub(crate) use known::bandwidths;
+pub(crate) use known::{bandwidths, records};
 pub use options::{ApiAt, ApiTls, UpError, UpOptions};
 
 /// Journal segments kept for replay, the current one included.
@@ -96,6 +97,7 @@ pub(crate) struct Daemon {
     pub(crate) limits: Limits,
     pub(crate) pending: Arc<PendingBytes>,
     pub(crate) unknown: UnknownUse,
+    pub(crate) off_cluster: OffCluster,
     pub(crate) access: Policy,
     pub(crate) closed: Closed,
     pub(crate) health: Health,
@@ -182,8 +184,7 @@ impl Daemon {
 /// When it cannot start: another runs, the cluster file is wrong, the state cannot be read or written.
 pub fn up(options: &UpOptions) -> Result<(), UpError> {
     let paths = &options.paths;
-    let (_lock, stop_signals) = prepare(paths)?;
-    options.isolation.make_room().map_err(UpError::Cgroup)?;
+    let (_lock, stop_signals) = prepare(options)?;
     let metrics = Metrics::open(options.metrics)?;
     let api = Api::open(options)?;
     let mut cluster = load_cluster(options)?;
@@ -265,6 +266,7 @@ pub fn up(options: &UpOptions) -> Result<(), UpError> {
         limits,
         pending,
         unknown,
+        off_cluster: OffCluster::of(&cluster.nodes, &recovered),
         access: Policy::of(&facts),
         health,
         usage: Usage::new(millis(options.idle_after), millis(options.sample_every)),
@@ -427,10 +429,12 @@ fn begin_journal(paths: &Paths, epoch: Epoch, clock: &Clock) -> Result<Journal, 
 }
 
 /// Before there is any thread.
-fn prepare(paths: &Paths) -> Result<(File, SigSet), UpError> {
-    let lock = take_state(paths)?;
+fn prepare(options: &UpOptions) -> Result<(File, SigSet), UpError> {
+    let lock = take_state(&options.paths)?;
     raise_file_limit();
-    Ok((lock, block_stop_signals()))
+    let stop_signals = block_stop_signals();
+    options.isolation.make_room().map_err(UpError::Cgroup)?;
+    Ok((lock, stop_signals))
 }
 
 /// Makes the state folder and takes it for this daemon.

@@ -29,6 +29,7 @@ mod logs;
 pub mod losses;
 mod metrics;
 mod notify;
+mod off_cluster;
 mod orphans;
 mod outsiders;
 mod paths;

@@ -37,7 +37,7 @@ pub(super) fn nodes(facts: &[Input]) -> Vec<Node> {
     facts.iter().filter_map(node).collect()
 }
 
-pub(super) fn records(recovered: &Recovered) -> impl Iterator<Item = (&Job, &GangRecord)> {
+pub(crate) fn records(recovered: &Recovered) -> impl Iterator<Item = (&Job, &GangRecord)> {
     recovered.facts.iter().flat_map(|fact| match fact {
         Input::JobObserved { job, gangs } => gangs.iter().map(|g| (&**job, g)).collect(),
         _ => Vec::new(),

@@ -31,14 +31,16 @@ pub(super) fn find(daemon: &Arc<Daemon>, mut filter: NodeFilter) -> Result<Answe
     let shared = Arc::clone(daemon);
     let (found, warnings) = daemon.engine.look(move |engine| {
         let found = views::find_nodes(&Books::all(engine), &|node| shared.unknown.held(node), &filter);
-        (found, warnings(engine))
+        (found, warnings(&shared, engine))
     })?;
     Ok(told(daemon, found, warnings))
 }
 
-/// Warnings about spare nodes and guarantees that the cluster cannot keep.
-fn warnings(engine: &Engine) -> Vec<String> {
-    views::unkept_spares(&Books::all(engine)).into_iter().chain(beyond_capacity(engine)).collect()
+/// Warnings about gangs that run on nodes of another cluster, and about spare nodes and guarantees that this one cannot keep.
+fn warnings(daemon: &Daemon, engine: &Engine) -> Vec<String> {
+    let off_cluster = daemon.off_cluster.warning(engine);
+    let unkept = views::unkept_spares(&Books::all(engine)).into_iter().chain(beyond_capacity(engine));
+    off_cluster.into_iter().chain(unkept).collect()
 }
 
 /// Nodes with what is not in the books.

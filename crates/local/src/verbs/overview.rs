@@ -18,11 +18,12 @@ fn look(daemon: &Arc<Daemon>) -> Result<OverviewView, Failure> {
     let reasons =
         daemon.shared.reasons.get(|| daemon.engine.look(|engine| views::reasons(&Books::all(engine))))?;
     let shared = Arc::clone(daemon);
-    let ((nodes, mut devices), jobs, waiting, unkept) = daemon.engine.look(move |engine| {
+    let ((nodes, mut devices), jobs, waiting, warnings) = daemon.engine.look(move |engine| {
         let books = Books::all(engine);
         let counts = views::counts(&books, &|node| shared.unknown.held(node));
         let waiting = views::waiting(&books, &reasons);
-        (counts, views::job_counts(&books), waiting, views::unkept_spares(&books))
+        let warnings = shared.off_cluster.warning(engine).into_iter().chain(views::unkept_spares(&books));
+        (counts, views::job_counts(&books), waiting, warnings.collect::<Vec<String>>())
     })?;
     devices.busy_percent = daemon.usage.busy_percent();
     devices.idle_held = daemon.usage.idle_devices();
@@ -34,7 +35,7 @@ fn look(daemon: &Arc<Daemon>) -> Result<OverviewView, Failure> {
         jobs,
         waiting,
         queues: queues::all(daemon)?,
-        warnings: daemon.warnings().into_iter().chain(unkept).collect(),
+        warnings: daemon.warnings().into_iter().chain(warnings).collect(),
     })
 }
 

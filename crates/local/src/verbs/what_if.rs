@@ -95,7 +95,10 @@ fn failed(why: &str) -> Failure {
 /// What the simulator does not take, as it says it on a terminal: `error: --drain: there is no node "x"; there are n1, n2`.
 fn complaint(ask: &WhatIfAsk, said: &str) -> ErrorView {
     let text = said.split_once("error:").map_or(said, |(_, text)| text).trim();
-    let text = text.split_once("\nhint:").map_or(text, |(text, _)| text).trim();
+    let text = ["\nhint:", "\n\nFor more information"]
+        .into_iter()
+        .fold(text, |text, end| text.split_once(end).map_or(text, |(text, _)| text));
+    let text = &of_value(text.trim()).unwrap_or_else(|| text.trim().to_owned());
     let schema = "GET /v1/schemas/queues shows the fields of a queue file";
     let fields: [(&str, &str, &str); 8] = [
         ("--set", "set", schema),
@@ -126,6 +129,14 @@ fn complaint(ask: &WhatIfAsk, said: &str) -> ErrorView {
     let first = what.lines().next().unwrap_or_default().to_owned();
     let view = ErrorView::new(ErrorCode::BadRequest, format!("{field}: {what}"), hint);
     ErrorView { field: Some(WrongField { path, what: first }), ..view }
+}
+
+/// A value that is refused before the command runs: `invalid value '1y' for '--horizon <TIME>': why` as `--horizon 1y: why`.
+fn of_value(text: &str) -> Option<String> {
+    let (value, rest) = text.strip_prefix("invalid value '")?.split_once("' for '")?;
+    let (option, why) = rest.split_once("': ")?;
+    let option = option.split_once(' ').map_or(option, |(option, _)| option);
+    Some(format!("{option} {value}: {why}"))
 }
 
 /// `drain[3]`.
@@ -179,6 +190,9 @@ mod tests {
             found,
             Some(("drain[1]".to_owned(), "there is no node \"n9\"; there are n1, n2".to_owned()))
         );
+        let said = "error: invalid value 'half_life=3d' for '--set <PATH=VALUE>': no: 'such'\n\nFor more information, try '--help'.\n";
+        let what = "half_life=3d: no: 'such'";
+        assert_eq!(field(said).0, Some(("set[0]".to_owned(), what.to_owned())));
         let (found, message) = field("error: job.yaml:1:1: unknown field `x`\n 1 | x: 1\n");
         assert_eq!(found, Some(("job".to_owned(), "1:1: unknown field `x`".to_owned())));
         assert!(message.ends_with("1 | x: 1"), "{message}");
