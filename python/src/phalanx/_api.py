@@ -158,8 +158,8 @@ class Api:
         return cast("QueueDetailView", self._transport.call("GET", f"/v1/queues/{_part(queue)}"))
 
     def get_snapshot(self) -> Dict[str, Any]:
-        """All that rebuilds the scheduler as it is now, elsewhere: `phalanx sim` and `phalanx replay` read
-        it. For operators.
+        """All that rebuilds the scheduler as it is now, elsewhere, without the programs of jobs: `phalanx
+        sim whatif` reads it.
         """
         return cast("Dict[str, Any]", self._transport.call("GET", "/v1/snapshot"))
 

@@ -105,7 +105,7 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "AXIS=N,…", help_heading = "Size", add = ArgValueCompleter::new(complete::axes))]
     pub(crate) parallel: Option<String>,
     /// Longest running time: `90m`, `2-00:00:00`; a plain number is minutes.
-    #[arg(short, long, help_heading = "Queueing")]
+    #[arg(short, long, alias = "time-limit", help_heading = "Queueing")]
     pub(crate) time: Option<String>,
     #[arg(short, long, help_heading = "Queueing", help = "Queue that the job waits in")]
     pub(crate) queue: Option<String>,

@@ -23,11 +23,11 @@ pub(super) fn what_if(
 ) -> Result<Answer, Failure> {
     if !peer.is_operator {
         let message = format!(
-            "user {} may not ask this: the answer says how long jobs of other users run",
+            "user {} may not ask this: a simulation takes CPU time and memory of this machine",
             peer.owner.name
         );
-        let hint = "ask an operator; `phalanx submit --dry-run` and POST /v1/jobs/dry-run say when and where a job of yours \
-                    would start";
+        let hint = "`phalanx sim whatif --live` simulates as you; POST /v1/jobs/dry-run says when and where a job of yours would \
+                    start";
         return Err(refuse(ErrorCode::Forbidden, message, hint));
     }
     ask.check().map_err(Failure::Told)?;

@@ -144,7 +144,7 @@ pub(crate) const ROUTES: &[Route] = &[
     read(
         "/v1/snapshot",
         "getSnapshot",
-        "All that rebuilds the scheduler as it is now, elsewhere: `phalanx sim` and `phalanx replay` read it. For operators.",
+        "All that rebuilds the scheduler as it is now, elsewhere, without the programs of jobs: `phalanx sim whatif` reads it.",
         Gives::Json(object),
         |_| Ok(Verb::Snapshot),
         document!(Snapshot),
