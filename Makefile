@@ -1,6 +1,6 @@
 # The few commands a person needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help book demo drill kube-drill test swarm swarm-nightly bench-sim bench-kube image deb test-kube test-kubelet kube-upgrade kube-up kube-demo kube-race kube-kills walls fmt deny fuzz clean ui ui-if-node check-tools wasm-target node-tools
+.PHONY: help book demo drill kube-drill release test swarm swarm-nightly bench-sim bench-kube image deb test-kube test-kubelet kube-upgrade kube-up kube-demo kube-race kube-kills walls fmt deny fuzz clean ui ui-if-node check-tools wasm-target node-tools
 
 CARGO ?= cargo
 RUST_MIN := 1.95
@@ -77,6 +77,17 @@ deb: check-tools ## The Debian package of the daemon for one machine (Debian, Ub
 	$(CARGO) build --release --locked -p phalanx-cli
 	@deploy/deb/build.sh $(TARGET_DIR)/release/phalanx $(VERSION) $(TARGET_DIR)/phalanx.deb
 	@echo "$(TARGET_DIR)/phalanx.deb is written"
+
+MUSL := $(shell uname -m)-unknown-linux-musl
+release: check-tools ## Archives, the package, SBOM, provenance and checksums of a release, in target/release-VERSION (half an hour; needs Node)
+	@command -v musl-gcc >/dev/null 2>&1 || { echo "musl-gcc is missing: apt-get install musl-tools"; exit 1; }
+	@$(CARGO) cyclonedx --version >/dev/null 2>&1 || { \
+	  echo "cargo-cyclonedx is missing. Install it with: cargo install --locked cargo-cyclonedx"; exit 1; }
+	rustup target add $(MUSL)
+	$(MAKE) --no-print-directory ui
+	$(CARGO) build --profile dist --locked -p phalanx-cli
+	$(CARGO) build --profile dist --locked -p phalanx-cli --target $(MUSL)
+	deploy/release/build.sh $(VERSION) $(TARGET_DIR)/dist/phalanx $(TARGET_DIR)/$(MUSL)/dist/phalanx $(TARGET_DIR)/release-$(VERSION)
 
 # The manifests name the image as it is called by default.
 test-kubelet: override IMAGE =

@@ -222,6 +222,9 @@ fn why_left_out(vendor: Vendor, driver: Option<&str>, library_is_absent: bool) -
     match (vendor, driver) {
         (_, Some("vfio-pci")) => Some("it is passed through to a virtual machine"),
         (Vendor::Nvidia, Some("nouveau")) => Some("the nouveau driver runs no CUDA"),
+        (Vendor::Nvidia, Some(_)) if cfg!(target_feature = "crt-static") => Some(
+            "this program is linked statically and cannot load NVIDIA's library; install the Debian package",
+        ),
         (Vendor::Nvidia, Some(_)) if library_is_absent => {
             Some("libnvidia-ml.so.1 is not there; install it with the driver")
         }
