@@ -7,7 +7,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Parser;
 use jiff::tz::TimeZone;
 use nix::sys::signal::{SigSet, Signal};
 use phalanx_api::client::{ClientError, ask};
@@ -61,12 +60,6 @@ fn main() -> ExitCode {
     }
 }
 
-#[derive(Parser)]
-struct Simulate {
-    #[command(subcommand)]
-    command: Command,
-}
-
 /// The simulator, as the executable runs it for the daemon.
 fn simulate(words: &[&Path]) -> ExitCode {
     struct Terminal;
@@ -97,16 +90,15 @@ fn simulate(words: &[&Path]) -> ExitCode {
     while beside.as_ref().is_some_and(|file| file.exists()) {
         std::thread::sleep(Duration::from_millis(20));
     }
-    match Simulate::try_parse_from([Path::new("sim")].iter().chain(words)) {
-        Ok(Simulate { command }) => match command.run(&mut Terminal) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("error: {error}");
-                ExitCode::from(64)
-            }
-        },
+    let words: Vec<String> = words.iter().map(|word| word.display().to_string()).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let done = Command::read(&words)
+        .map_err(|error| error.to_string())
+        .and_then(|command| command.run(&mut Terminal).map_err(|error| format!("error: {error}\n")));
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprint!("{}", error.render());
+            eprint!("{error}");
             ExitCode::from(64)
         }
     }

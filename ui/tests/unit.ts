@@ -213,7 +213,7 @@ test('the answer of a what-if in words', () => {
   assert.equal(sentence(view([])), 'No gang is pending or running.');
   const expected = { ...view([row(1, '', course({ is_running: true }), course({})), row(2, '', course({ starts: [start(HOUR)] }), course({}))]), changes: [] };
   assert.equal(sentence(expected), 'The pending gang starts in\u00a01h\u00a000m.');
-  const marks = changeMarks('evicted, starts 2h later');
+  const marks = changeMarks('preempted, starts 2h later');
   assert.deepEqual(marks, [{ text: 'preempted', tone: 'bad' }, { text: 'starts 2h later', tone: 'warm' }]);
   const node = (path: string[]) => ({ path }) as NodeView;
   assert.deepEqual(domainsOf([node(['a', 'leaf-1']), node(['b', 'leaf-1']), node(['b', 'leaf-2'])]), ['a/leaf-1', 'b/leaf-1', 'leaf-2']);

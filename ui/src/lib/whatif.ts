@@ -272,11 +272,11 @@ export function courseWords(course: Course | undefined, view: WhatIf): string[] 
 /** The parts of a change, each with the tone of its mark. */
 export function changeMarks(change: string): { text: string; tone: string }[] {
   const tone = (text: string): string => {
-    if (/^(evicted|does not|is no longer)/.test(text)) return 'bad';
+    if (/^(preempted|does not|is no longer)/.test(text)) return 'bad';
     if (/moved|later/.test(text)) return 'warm';
     if (text === 'new') return 'info';
     return 'ok';
   };
   const words = change.split(', ').filter(Boolean);
-  return words.map((text) => ({ text: text.replace(/\bevicted/, 'preempted'), tone: tone(text) }));
+  return words.map((text) => ({ text, tone: tone(text) }));
 }

@@ -5,7 +5,7 @@ use crate::cluster::{Beside, Clos, Cluster, ClusterError, NodeShape};
 use crate::report::Input;
 use crate::trace::Trace;
 
-/// Of a cluster that is drawn up because none was named.
+/// Of a cluster that is modelled because none is named.
 const NODES_PER_LEAF: u32 = 16;
 const GPUS_PER_NODE: u32 = 8;
 /// The share of it, in percent, that the mean load needs.
@@ -24,7 +24,9 @@ pub(super) fn hang(what: Option<&str>, trace: &Trace, host: &mut dyn Host) -> Re
     let Some(what) = what else {
         let clos = for_load(trace);
         let name = format!("{}x{}x{}", clos.leaves, clos.nodes, clos.node.gpus);
-        host.note(&format!("no --cluster is given; {name} is drawn up for {LOAD_PERCENT} % of mean load"));
+        host.note(&format!(
+            "without --cluster the cluster is modelled for a mean load of {LOAD_PERCENT} %: {name}"
+        ));
         let cluster = Cluster::of_clos(&clos);
         let cluster = cluster.map_err(|error| CommandError::Input(format!("--cluster: {error}")))?;
         return Ok(Hung { cluster, name, inputs: Vec::new() });

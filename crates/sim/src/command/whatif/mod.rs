@@ -213,10 +213,10 @@ fn change(as_is: Option<&Course>, then: Option<&Course>, horizon_ms: u64) -> Str
     let within = about(horizon_ms);
     let mut said = Vec::new();
     if then.stops.len() > as_is.stops.len() {
-        let is_evicted = then.stops.iter().any(|stop| stop.eviction.is_some());
-        said.push(if is_evicted { "evicted".to_owned() } else { "moved".to_owned() });
+        let is_preempted = then.stops.iter().any(|stop| stop.eviction.is_some());
+        said.push(if is_preempted { "preempted".to_owned() } else { "moved".to_owned() });
     } else if then.stops.len() < as_is.stops.len() {
-        said.push("not evicted".to_owned());
+        said.push("not preempted".to_owned());
     }
     let first = |course: &Course| course.starts.first().map(|start| start.at);
     match (first(as_is), first(then)) {

@@ -50,7 +50,7 @@ fn sums(answer: &Answer) -> Vec<String> {
         }
     };
     let displaced = both().filter(|(as_is, then)| then.stops.len() > as_is.stops.len()).count();
-    say(displaced, "evicted or moved".to_owned());
+    say(displaced, "preempted or moved".to_owned());
     let starts = || both().filter(|(as_is, _)| !as_is.is_running);
     let shifts = |is_sooner: bool| -> Vec<u64> {
         let shift = |(as_is, then): (&Course, &Course)| {
@@ -86,7 +86,7 @@ fn at_once(answer: &Answer, paper: &Paper) -> String {
             rows.push(row("starts", id, course, &format!("on {}", nodes(&start.nodes))));
         }
         for stop in course.stops.iter().filter(|stop| stop.at == now) {
-            let word = if stop.eviction.is_some() { "evicted" } else { "moved" };
+            let word = if stop.eviction.is_some() { "preempted" } else { "moved" };
             let back = course.starts.first().map(|start| format!("; starts again {}", ahead(now, start.at)));
             rows.push(row(word, id, course, &format!("{}{}", stop.why, back.unwrap_or_default())));
         }
@@ -107,7 +107,7 @@ fn later(answer: &Answer, paper: &Paper) -> String {
             rows.push(row(&ahead(answer.from, stop.at), row_of.gang, course, &stop.why));
         }
     }
-    section("evicted later", &rows, paper)
+    section("preempted later", &rows, paper)
 }
 
 /// Who would wait then, for what, and until when.
@@ -273,7 +273,7 @@ fn phrase(course: &Course, now: Timestamp, horizon_ms: u64) -> String {
         });
     }
     if let Some(stop) = course.stops.first() {
-        let word = if stop.eviction.is_some() { "evicted" } else { "moved" };
+        let word = if stop.eviction.is_some() { "preempted" } else { "moved" };
         let times =
             if course.stops.len() > 1 { format!(" ({} times)", course.stops.len()) } else { String::new() };
         said.push(format!("{word} {}{times}", ahead(now, stop.at)));
