@@ -3,6 +3,8 @@
 # PROGRAM links to the C library of the machine that built it, and loads NVML; STATIC_PROGRAM runs on every Linux, and cannot.
 # The same programs give the same bytes: files have the time SOURCE_DATE_EPOCH, or that of the last commit.
 set -euo pipefail
+# Modes of files are in the archives.
+umask 022
 [ $# -eq 4 ] || { echo "build.sh VERSION PROGRAM STATIC_PROGRAM FOLDER" >&2; exit 64; }
 version=$1 program=$2 static=$3 to=$4
 here=$(cd "$(dirname "$0")" && pwd)
@@ -22,17 +24,19 @@ pack() {
   tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -C "$stage" -c "$1" | gzip -9n > "$to/$2"
 }
 
+# What both programs have beside them.
+mkdir -p "$stage/share/man/man1" "$stage/share/completions"
+"$program" man --into "$stage/share/man/man1"
+for shell in bash zsh fish; do
+  "$program" completion "$shell" > "$stage/share/completions/phalanx.$shell"
+done
+
 # The program with what a person needs beside it.
 bundle() {
   local name=phalanx-$version-$machine-$1
   install -D -m 755 "$2" "$stage/$name/bin/phalanx"
   install -D -m 644 -t "$stage/$name" "$root/LICENSE" "$root/README.md" "$root/CHANGELOG.md"
-  mkdir -p "$stage/$name/share/man/man1"
-  "$program" man --into "$stage/$name/share/man/man1"
-  for shell in bash zsh fish; do
-    mkdir -p "$stage/$name/share/completions"
-    "$program" completion "$shell" > "$stage/$name/share/completions/phalanx.$shell"
-  done
+  cp -r "$stage/share" "$stage/$name/share"
   pack "$name" "$name.tar.gz"
 }
 

@@ -16,7 +16,6 @@ from . import _frames
 from ._api import Api
 from ._connect import find_access, trust
 from ._display import Table, html_table
-from ._errors import PhalanxError
 from ._file import Command, Duration, File, Gpus, job_file
 from ._job import JOB_COLUMNS, Job, job_row
 from ._node import Node, NodeList
